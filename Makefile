@@ -125,5 +125,12 @@ docs: ## Generate docs/api.md, the chart's README and the dashboards
 	$(RUN)/python tools/chart_readme.py
 	$(RUN)/python -m tools.dashboards
 
+audit: ## Compare the locked packages with known vulnerabilities (at most two minutes)
+	@$(SYNC) --group dev
+	@$(RUN)/python tools/audit.py
+
+sbom: ## Write bills of materials (CycloneDX) of the product and its five images below build/sbom
+	@for extra in local orchestrator llm-agent judge renderer trainer; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
+
 clean: ## Remove build results; keep trained policies
 	rm -rf .venv build dist $(WEB)/node_modules services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

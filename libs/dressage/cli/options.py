@@ -142,9 +142,9 @@ Configs = Annotated[
 ]
 Backend = Annotated[
     str,
-    typer.Option("--backend", metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, if installed [jax]."),
+    typer.Option("--backend", metavar="NAME", help="jax: stacked members; sb3: Stable-Baselines3, if installed [jax]."),
 ]
-Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo, or sac with the backend sb3 [ppo].")]
+Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo or sac [ppo].")]
 Pool = Annotated[
     str, typer.Option("--pool", metavar="NAME", help="Pool of trainers, on a cluster with several [its default].")
 ]
@@ -199,7 +199,7 @@ EarlyStop = Annotated[
     bool | None,
     typer.Option(
         "--early-stop/--no-early-stop",
-        help="End a training once it passes or no longer improves; go on while it improves [unless configs are compared].",
+        help="End a training once it passes or no longer improves; continue while it improves [unless configs are compared].",
         show_default=False,
     ),
 ]

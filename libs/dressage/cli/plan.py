@@ -63,7 +63,7 @@ def _growth(estimate: pb.EstimateSessionResponse) -> float:
     """Return by which factor a later iteration may exceed the first: with tuning, by length and by one more config."""
     reward = estimate.spec.reward
     configs = max(len(reward.configs), 1)
-    # The first may already go on as long as an author may ask for.
+    # The first may already continue as long as an author may ask for.
     length = STEP_FACTORS[1] * reward.steps_per_member / max(reward.max_steps_per_member, reward.steps_per_member, 1)
     return max(1.0, length) * (configs + 1) / configs if reward.tune_hyperparameters else 1.0
 
@@ -98,14 +98,15 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     text = Text()
     text.append(f"{plan['intent']}", style="bold")
     text.append(f"  in {plan['environment']}\n")
-    minutes = duration(60 * plan["minutes_per_iteration"])
+    seconds = 60 * plan["minutes_per_iteration"]
+    minutes = f"about {duration(seconds)}" if seconds >= 0.5 else "less than a second"
     steps = counted(plan["env_steps_per_iteration"], "environment step")
     if plan["method"] == REWARD:
         seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
-        text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
+        text.append(f"  training  {steps} ({seeds}), {minutes} an iteration{times}\n")
         if plan["most_env_steps_per_iteration"] > plan["env_steps_per_iteration"]:
             most, longest = plan["most_env_steps_per_iteration"], duration(60 * plan["most_minutes_per_iteration"])
-            text.append(f"            goes on while it improves: at most {most:,} steps, {longest} an iteration\n")
+            text.append(f"            continues while it improves: at most {most:,} steps, {longest} an iteration\n")
         if plan["measured"]:
             text.append(f"            expected from a measured session: {plan['measured']}\n")
         if estimate.spec.reward.tune_hyperparameters and iterations > 1:
@@ -117,7 +118,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         condition = f"a score of {goal}" if goal[:1].isdigit() or goal.startswith("-") else goal
         text.append(f"  method    {plan['method']}; succeeds from {condition}\n")
         text.append(f"  settings  {settings}\n" if settings else "")
-        each = f", about {minutes} an iteration" if plan["minutes_per_iteration"] else ""
+        each = f", {minutes} an iteration" if plan["minutes_per_iteration"] else ""
         most = _most_programs(plan) if plan["method"] == "program" else steps
         text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
     text.append(f"  episodes  {_episodes(plan)}\n" if plan["max_episode_steps"] and plan["method"] == REWARD else "")

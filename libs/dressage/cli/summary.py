@@ -269,9 +269,9 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     rows.append(("return", f"{return_text(returns.get('mean', 0.0))}{spread} ({random}), {episodes}"))
     if "mean_speed" in returns:
         random_speed = (
-            f" (random policy {returns['random_mean_speed']:.2f} m/s)" if "random_mean_speed" in returns else ""
+            f" (random policy {returns['random_mean_speed']:z.2f} m/s)" if "random_mean_speed" in returns else ""
         )
-        rows.append(("speed", f"{returns['mean_speed']:.2f} m/s{random_speed}"))
+        rows.append(("speed", f"{returns['mean_speed']:z.2f} m/s{random_speed}"))
     return rows
 
 

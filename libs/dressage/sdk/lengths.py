@@ -1,4 +1,4 @@
-"""Why a training went on or ended, and what it continued from, as text."""
+"""Why a training continued or ended, and what it continued from, as text."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def _chances(rise: pb.Rise) -> str:
 
 
 def extended_text(extension: pb.Extension) -> str:
-    """Return why a training goes on: `training goes on until 750,000 steps: …`"""
+    """Return why a training continues: `training continues until 750,000 steps: …`"""
     rise = extension.rise
     rising = [name for name, rises in (("scores", rise.score_rises), ("returns", rise.return_rises)) if rises]
     why = f"{' and '.join(rising)} rise" if rising else "the rise has paused"
     at = f"score {extension.score:.2f} at {counted(extension.decided_at, 'step')}"
-    return f"training goes on until {counted(extension.env_steps, 'step')}: {why} ({at}, {_chances(rise)})"
+    return f"training continues until {counted(extension.env_steps, 'step')}: {why} ({at}, {_chances(rise)})"
 
 
 def course_text(course: pb.TrainingCourse) -> str:

@@ -23,7 +23,7 @@ _ROUTINE = ("phase_changed", "agent_replied", "check_finished", "candidate_evalu
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 PHASES = {
-    session_pb2.PHASE_PROPOSE: "writing reward and judge",
+    session_pb2.PHASE_PROPOSE: "preparing the reward",
     session_pb2.PHASE_CHECK: "checking",
     session_pb2.PHASE_EVALUATE: "training",
     session_pb2.PHASE_JUDGE: "judging",
@@ -277,17 +277,17 @@ def short(name: str) -> str:
 
 def return_text(value: float, *, decimals: int = 0) -> str:
     """Return a return as text, with an exponent if it is large."""
-    return f"{value:.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
+    return f"{value:z.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
 def score_text(value: float) -> str:
     """Return a score as text: with two decimals if it is small, else as a return."""
-    return f"{value:.2f}" if abs(value) < 100 else return_text(value)
+    return f"{value:z.2f}" if abs(value) < 100 else return_text(value)
 
 
 def mean_text(value: float) -> str:
     """Return a mean return as text: `0.74`, `498.2`."""
-    return f"{value:.2f}" if abs(value) < 100 else return_text(value, decimals=1)
+    return f"{value:z.2f}" if abs(value) < 100 else return_text(value, decimals=1)
 
 
 def is_search(session: session_pb2.Session) -> bool:
@@ -399,7 +399,7 @@ def _format_progress(progress: event_pb2.Progress) -> str | None:
     if not progress.members:
         return None
     if progress.activity == "waiting":
-        return "waits for the judgments that decide whether it goes on"
+        return "waits for the judgments that decide whether it continues"
     # Training runs whole updates, so that a member may exceed its target.
     done = sum(min(member.env_steps, member.target_env_steps or member.env_steps) for member in progress.members)
     target = sum(member.target_env_steps for member in progress.members)
@@ -418,7 +418,7 @@ def _format_evaluation(finished: event_pb2.EvaluationFinished) -> str:
     evaluation = finished.evaluation
     average, speed = mean(evaluation.returns), mean(evaluation.speeds)
     shown = f" stock return {average:.0f}" if average is not None else ""
-    fast = f", {speed:.2f} m/s" if speed is not None else ""
+    fast = f", {speed:z.2f} m/s" if speed is not None else ""
     return f"{short(finished.member)} evaluated at {counted(evaluation.env_step, 'step')}:{shown}{fast}"
 
 

@@ -110,7 +110,7 @@ def run(
     :param threshold: score that counts as achieved, 0.001 to 1.
     :param configs: hyperparameters to try as well, by id: ``{"fast": {"learning_rate": 1e-3, "hidden_sizes": (64, 64)}}``.
     :param backend: ``jax`` or ``sb3``.
-    :param algorithm: ``ppo``, or ``sac`` (backend ``sb3``).
+    :param algorithm: ``ppo`` or ``sac`` (continuous actions only).
     :param pool: pool of trainers, on a cluster that has several.
     :param env_options: ``max_episode_steps``, ``terminate_when_unhealthy`` or ``reset_noise_scale``.
     :param reward: first reward instead of an author's: source text, a path, or a function or class of the contract.
@@ -123,7 +123,7 @@ def run(
     :param variants: whether to try a conservative and an aggressive config in addition to the base.
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
     :param early_stop: whether judgments of checkpoints decide how long a training lasts: it ends once it passes or no longer
-        improves, and goes on while it improves; by default True for trainings of one config.
+        improves, and continues while it improves; by default True for trainings of one config.
     :param patience: successive checkpoints without a rise after which a training ends; by default 2.
     :param from_parent: ``auto``, ``never`` or ``always``: whether an iteration continues from its parent's policies.
     :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.

@@ -36,8 +36,8 @@ class MeasuredSession:
 
 def measured_session(environment: str, intent: str) -> MeasuredSession | None:
     """Return the measured session of an intent's class, that of the most words; None if there is none."""
-    said = set(re.findall(r"[a-z]+", intent.lower()))
-    fitting = [entry for entry in sessions() if entry.environment == environment and said.issuperset(entry.words)]
+    words = set(re.findall(r"[a-z]+", intent.lower()))
+    fitting = [entry for entry in sessions() if entry.environment == environment and words.issuperset(entry.words)]
     return max(fitting, key=lambda entry: len(entry.words), default=None)
 
 

@@ -45,7 +45,7 @@ from dressage_trainer.messages import (
 _PROGRESS_SECONDS = 0.5
 _SPEC_TIMEOUT = 60.0
 _WAIT_SECONDS = 3600.0
-"""Longest wait for the judgments that decide whether training goes on."""
+"""Longest wait for the judgments that decide whether training continues."""
 
 
 def learn(channel: Channel) -> None:
@@ -91,16 +91,15 @@ def _member_task(values: Mapping[str, Any]) -> MemberTask:
 
 def _build_groups(setup: MemberSetup, resumed: Snapshot | None) -> list[TrainedGroup]:
     """Build the backend's groups. Backends are imported here, since each imports a heavy library."""
-    if setup.spec.backend == "sb3":
-        if any(member.start is not None for member in setup.spec.members):
-            raise InvalidArgument(field="members.start", value="a policy", expected="none, with the backend sb3")
+    spec = setup.spec
+    if (spec.backend == "sb3" or spec.algorithm == "sac") and any(member.start is not None for member in spec.members):
+        raise InvalidArgument(
+            field="members.start", value="a policy", expected="none, with the backend sb3 or the algorithm sac"
+        )
+    if spec.backend == "sb3":
         from dressage_trainer.backends.sb3.groups import build_groups as build_sb3
 
         return list(build_sb3(setup, make_batch=make_batch, resumed=resumed))
-    if setup.spec.algorithm not in ("", "ppo"):
-        raise InvalidArgument(
-            field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too"
-        )
     from dressage_trainer.backends.stacked import build_groups
 
     return list(build_groups(setup, make_batch=make_batch, resumed=resumed))
@@ -148,7 +147,7 @@ class Training:
         self._gone = threading.Event()
         self._granted = spec.granted_steps or spec.last_step
         self._news = threading.Condition()
-        """Notified when it may go on, or the supervisor is gone."""
+        """Notified when it may continue, or the supervisor is gone."""
 
     def _read_checkpoint(self) -> Snapshot | None:
         """Return the newest checkpoint that can be used; None if training begins or has to restart."""
@@ -204,7 +203,7 @@ class Training:
         return min(pending, key=lambda g: g.steps, default=None)
 
     def _wait_until_granted(self, steps: int) -> None:
-        """Wait until training may go on beyond these steps. The state is stored first: a waiting learner may be ended.
+        """Wait until training may continue beyond these steps. The state is stored first: a waiting learner may be ended.
 
         :raises ChannelClosed: if the supervisor is gone.
         :raises DressageError: if no word comes.
@@ -213,9 +212,9 @@ class Training:
         self._send_progress(now, activity="waiting")
         self._checkpoint(requested=False)
         with self._news:
-            told = self._news.wait_for(lambda: self._gone.is_set() or self._granted > steps, _WAIT_SECONDS)
-        if not told:
-            message = f"nobody decided within {_WAIT_SECONDS / 60:.0f} minutes whether training goes on"
+            decided = self._news.wait_for(lambda: self._gone.is_set() or self._granted > steps, _WAIT_SECONDS)
+        if not decided:
+            message = f"it was not decided within {_WAIT_SECONDS / 60:.0f} minutes whether training continues"
             raise Unavailable(message, reason="NO_DECISION")
         self._since_progress = (self._clock(), self._total_steps())
 

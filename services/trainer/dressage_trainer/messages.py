@@ -88,7 +88,7 @@ class TrainSpec(Message):
     backend: str = "jax"
     """``jax``, or ``sb3`` (Stable-Baselines3)."""
     algorithm: str = ""
-    """``ppo`` (also if empty), or ``sac`` (``sb3`` only)."""
+    """``ppo`` (also if empty), or ``sac``."""
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None
@@ -97,6 +97,8 @@ class TrainSpec(Message):
     """Earlier checkpoints, the newest first, in case that one is damaged."""
     memory_bytes: int = 0
     """Memory that the learner may use; 0: unknown."""
+    checkpoint_bytes: int = 0
+    """Size that a checkpoint's file may have; 0: unknown."""
 
     @property
     def last_step(self) -> int:
@@ -106,7 +108,7 @@ class TrainSpec(Message):
 
 @dataclass(frozen=True)
 class ExtendMessage(Message):
-    """The learner may go on."""
+    """The learner may continue."""
 
     type: ClassVar[str] = "extend"
     steps: int = 0

@@ -6,7 +6,7 @@ stores a checkpoint after the first member and exits 75 in the first attempt; ``
 $DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``# lucky`` trains well and fails confirmation; ``score=X`` scores
 X; ``curve=X`` is evaluated at half its steps, too, and scores X there; with ``# gradual`` at each mark, and then it trains
 until the assignment is sent again to end early, or until $DRESSAGE_TRAINER_GO exists; ``open=X,Y,…`` scores X at the first
-mark, Y at the second and so on, and waits where it may not go on. With $DRESSAGE_TRAINER_UNRESPONSIVE it
+mark, Y at the second and so on, and waits where it may not continue. With $DRESSAGE_TRAINER_UNRESPONSIVE it
 does not connect.
 """
 
@@ -174,7 +174,7 @@ class Trainer:
         self.done(train=work.TrainResult(env_steps=task.steps_per_member))
 
     def train_open(self, task: work.TrainAssignment) -> None:
-        """Evaluates all members at each mark, and waits where it may not go on."""
+        """Evaluates all members at each mark, and waits where it may not continue."""
         scores = [float(text) for text in re.findall(r"open=([\d.,]+)", task.reward_source)[0].split(",")]
         most, mark = task.max_steps_per_member, 1
         while (step := task.steps_per_member * mark // task.evaluations) < most:
@@ -189,7 +189,7 @@ class Trainer:
                     if task.final_steps:
                         self.end_early(task)
                         return
-                    print("goes on until", task.granted_steps, flush=True)
+                    print("continues until", task.granted_steps, flush=True)
                 time.sleep(0.05)
             for member in task.members:
                 score = scores[min(mark, len(scores)) - 1]

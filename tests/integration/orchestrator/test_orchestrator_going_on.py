@@ -1,4 +1,4 @@
-"""A training goes on while it improves: from decisions at its checkpoints, recorded with their reasons."""
+"""A training continues while it improves: from decisions at its checkpoints, recorded with their reasons."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ async def play(stack: Stack, revision: agent_pb.Revision | None = None, **more: 
     tree = await stack.sessions.GetLineage(pb.GetLineageRequest(name=created.name))
     assert len(tree.nodes) == 2 and not tree.nodes[0].HasField("warm_start")
     start = tree.nodes[1].warm_start
-    told = [e.warm_started.warm_start for e in events if e.HasField("warm_started")]
-    assert told == ([start] if tree.nodes[1].HasField("warm_start") else [])
+    reported = [e.warm_started.warm_start for e in events if e.HasField("warm_started")]
+    assert reported == ([start] if tree.nodes[1].HasField("warm_start") else [])
     return session, start
 
 

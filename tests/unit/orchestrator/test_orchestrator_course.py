@@ -69,8 +69,8 @@ def test_for_one_seed_the_chance_is_that_of_scipy(values: list[int]) -> None:
 def test_level_values_rarely_rise(seeds: int) -> None:
     random = np.random.default_rng(0)
     tries = 4000
-    found = sum(rising.rises(random.normal(size=(seeds, 12)).tolist())[0] for _ in range(tries))
-    assert found / tries <= rising.CHANCE + 3 * np.sqrt(rising.CHANCE / tries)
+    count = sum(rising.rises(random.normal(size=(seeds, 12)).tolist())[0] for _ in range(tries))
+    assert count / tries <= rising.CHANCE + 3 * np.sqrt(rising.CHANCE / tries)
 
 
 def test_a_rise_that_is_small_beside_the_whole_is_none() -> None:
@@ -81,7 +81,7 @@ def test_a_rise_that_is_small_beside_the_whole_is_none() -> None:
     assert not rising.rises([[1.0] * 8, [1.0] * 8])[0]
 
 
-def test_it_goes_on_while_returns_or_scores_rise_and_ends_where_neither_does() -> None:
+def test_it_continues_while_returns_or_scores_rise() -> None:
     seven = steady(7)
     ahead = decide(seven, seven).extension
     assert ahead is not None and ahead.env_steps == 9000 and ahead.decided_at == 7003

@@ -1,4 +1,4 @@
-"""A learner that waits until it may go on, and one that continues from a policy."""
+"""A learner that waits until it may continue, and one that continues from a policy."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def spec(*, member=None, **values):
     return TrainSpec(environment="InvertedPendulum-v5", reward_source=REWARD, members=members, **{**base, **values})
 
 
-def told(folder, request, extensions):
-    """All messages of a learner that is told to go on each time it waits; without a word the connection is closed."""
+def extended(folder, request, extensions):
+    """All messages of a learner that gets an extension each time it waits; without a word the connection is closed."""
     supervisor, seen, left = Supervisor(folder, request), [], list(extensions)
     for message in supervisor.messages():
         seen.append(message)
@@ -71,16 +71,20 @@ def marks(messages):
     return [message.policies[0].env_step // UPDATE for message in messages if message.type == "evaluate"]
 
 
-def test_a_training_that_goes_on_ends_with_the_bits_of_one_that_never_waited(tmp_path):
+def test_a_training_that_waited_ends_with_the_same_bits(tmp_path):
     straight = run(tmp_path / "straight", spec())
     assert marks(straight) == [2, 4, 6, 8] and straight[-1].type == "done"
-    waiting = told(tmp_path / "waiting", spec(granted_steps=EXPECTED), [8 * UPDATE, MOST])
+    # The length changes nothing before its end: no schedule depends on it.
+    fixed = run(tmp_path / "fixed", spec(max_steps=0))
+    (middle,) = [m for m in straight if m.type == "evaluate" and m.policies[0].env_step == EXPECTED]
+    assert_same(weights_of(fixed), weights_of([middle]))
+    waiting = extended(tmp_path / "waiting", spec(granted_steps=EXPECTED), [8 * UPDATE, MOST])
     assert marks(waiting) == [2, 4, 6, 8] and waiting[-1].type == "done"
     assert_same(weights_of(straight), weights_of(waiting))
     paused = [message for message in waiting if message.type == "progress" and message.activity == "waiting"]
     assert [message.members[0].env_step // UPDATE for message in paused] == [4, 8]
-    # Killed while it waits, it goes on from what it stored, with the same curve.
-    checkpoint = next(message for message in told(tmp_path / "killed", spec(granted_steps=EXPECTED), [])[::-1])
+    # Killed while it waits, it continues from what it stored, with the same curve.
+    checkpoint = next(message for message in extended(tmp_path / "killed", spec(granted_steps=EXPECTED), [])[::-1])
     assert checkpoint.type == "checkpoint" and checkpoint.env_step == EXPECTED
     (tmp_path / "again").mkdir()
     name = checkpoints.path_of(checkpoint.update)
@@ -128,7 +132,7 @@ def test_a_member_continues_from_a_policy_and_its_company_does_not(tmp_path, kee
     card = warm[-1].policies[0].card
     assert card["provenance"]["continues"] == start.provenance
     assert "continues" not in warm[-1].policies[1].card["provenance"]
-    # The statistics go on counting from the policy's.
+    # The statistics continue counting from the policy's.
     statistics = card["normalization"]["statistics"]
     samples = statistics["obs_count"] - start.statistics["obs_count"]
     assert samples == pytest.approx(UPDATE + SMALL["num_envs"])

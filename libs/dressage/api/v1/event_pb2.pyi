@@ -144,7 +144,7 @@ class Event(google.protobuf.message.Message):
 
     @property
     def training_extended(self) -> Global___TrainingExtended:
-        """A training goes on."""
+        """A training continues."""
 
     @property
     def warm_started(self) -> Global___WarmStarted:
@@ -213,7 +213,7 @@ Global___TrainingStopped: typing_extensions.TypeAlias = TrainingStopped
 
 @typing.final
 class TrainingExtended(google.protobuf.message.Message):
-    """A training goes on beyond its expected steps."""
+    """A training continues beyond its expected steps."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

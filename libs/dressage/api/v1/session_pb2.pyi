@@ -425,6 +425,10 @@ class Hyperparameters(google.protobuf.message.Message):
     INITIAL_LOG_STD_FIELD_NUMBER: builtins.int
     OBSERVATION_CLIP_FIELD_NUMBER: builtins.int
     REWARD_CLIP_FIELD_NUMBER: builtins.int
+    REPLAY_SIZE_FIELD_NUMBER: builtins.int
+    WARMUP_STEPS_FIELD_NUMBER: builtins.int
+    UPDATES_PER_STEP_FIELD_NUMBER: builtins.int
+    TARGET_RATE_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Learning rate of Adam."""
     num_envs: builtins.int
@@ -455,6 +459,14 @@ class Hyperparameters(google.protobuf.message.Message):
     """Bound of normalised observations, in standard deviations: they are clipped to plus and minus this value."""
     reward_clip: builtins.float
     """Bound of normalised rewards: they are clipped to plus and minus this value."""
+    replay_size: builtins.int
+    """SAC only: maximum number of transitions in the replay buffer of each member."""
+    warmup_steps: builtins.int
+    """SAC only: environment steps with uniformly random actions, before the first update."""
+    updates_per_step: builtins.float
+    """SAC only: gradient steps for each environment step."""
+    target_rate: builtins.float
+    """SAC only: share of the critics' weights that the target critics take over after each gradient step, tau."""
     @property
     def hidden_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Hidden layer sizes of the policy and value networks."""
@@ -478,9 +490,13 @@ class Hyperparameters(google.protobuf.message.Message):
         initial_log_std: builtins.float | None = ...,
         observation_clip: builtins.float | None = ...,
         reward_clip: builtins.float | None = ...,
+        replay_size: builtins.int | None = ...,
+        warmup_steps: builtins.int | None = ...,
+        updates_per_step: builtins.float | None = ...,
+        target_rate: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clip_range", b"_clip_range"]) -> typing.Literal["clip_range"] | None: ...
     @typing.overload
@@ -506,11 +522,19 @@ class Hyperparameters(google.protobuf.message.Message):
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_observation_clip", b"_observation_clip"]) -> typing.Literal["observation_clip"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_replay_size", b"_replay_size"]) -> typing.Literal["replay_size"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_reward_clip", b"_reward_clip"]) -> typing.Literal["reward_clip"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_kl", b"_target_kl"]) -> typing.Literal["target_kl"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_target_rate", b"_target_rate"]) -> typing.Literal["target_rate"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_updates_per_step", b"_updates_per_step"]) -> typing.Literal["updates_per_step"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_value_coef", b"_value_coef"]) -> typing.Literal["value_coef"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_warmup_steps", b"_warmup_steps"]) -> typing.Literal["warmup_steps"] | None: ...
 
 Global___Hyperparameters: typing_extensions.TypeAlias = Hyperparameters
 
@@ -532,7 +556,7 @@ class Budget(google.protobuf.message.Message):
     """Tokens for model calls; 0 means no limit."""
     @property
     def wall_time(self) -> google.protobuf.duration_pb2.Duration:
-        """Wall-clock time; not set means no limit."""
+        """Wall-clock time, at most ten years; not set means no limit."""
 
     def __init__(
         self,
@@ -790,7 +814,7 @@ class RewardSpec(google.protobuf.message.Message):
     """
     evaluations: builtins.int
     """Number of evaluations in the expected steps, the last one included; 0 means 8 if the training may end early, otherwise 4. A
-    training that goes on is evaluated at the same distances.
+    training that continues is evaluated at the same distances.
     """
     evaluation_episodes: builtins.int
     """Episodes of a member's last evaluation; 0 means 10."""
@@ -799,7 +823,7 @@ class RewardSpec(google.protobuf.message.Message):
     backend: builtins.str
     """Backend of the training: empty or `jax`; `sb3` where it is installed."""
     algorithm: builtins.str
-    """Algorithm of the training: empty or `ppo`; `sac` with the backend `sb3`."""
+    """Algorithm of the training: empty or `ppo`; `sac` for environments with continuous actions."""
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters change between iterations: a model may propose changes, and an iteration inherits those of its
     parent's best config. If false, all iterations train the same configs. Not set means true with a language model.
@@ -2019,7 +2043,7 @@ class TrainingCourse(google.protobuf.message.Message):
 
     @property
     def extensions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Extension]:
-        """Decisions to go on."""
+        """Decisions to continue."""
 
     def __init__(
         self,
@@ -2467,7 +2491,7 @@ class Assignment(google.protobuf.message.Message):
 
     @property
     def extensions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Extension]:
-        """Decisions to go on beyond the expected steps, in order."""
+        """Decisions to continue beyond the expected steps, in order."""
 
     def __init__(
         self,
@@ -2544,7 +2568,7 @@ Global___EarlyStop: typing_extensions.TypeAlias = EarlyStop
 
 @typing.final
 class Extension(google.protobuf.message.Message):
-    """A decision to go on with a training."""
+    """A decision to continue with a training."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2553,7 +2577,7 @@ class Extension(google.protobuf.message.Message):
     SCORE_FIELD_NUMBER: builtins.int
     RISE_FIELD_NUMBER: builtins.int
     env_steps: builtins.int
-    """Environment steps of each member until which it may go on."""
+    """Environment steps of each member until which it may continue."""
     decided_at: builtins.int
     """Environment steps of the checkpoint whose judgments decided."""
     score: builtins.float

@@ -954,7 +954,7 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     note: builtins.str
     """What the user should know of the speed in this environment, such as that it is stepped in Python; empty: nothing."""
     most_env_steps_per_iteration: builtins.int
-    """Largest number of environment steps of one iteration, if its training goes on as long as it may."""
+    """Largest number of environment steps of one iteration, if its training continues as long as it may."""
     most_minutes_per_iteration: builtins.float
     """Duration of such an iteration in minutes."""
     measured: builtins.str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import mimetypes
 from collections.abc import AsyncIterator
 from functools import partial
@@ -12,6 +11,7 @@ from dressage.api.v1 import artifact_service_pb2 as pb
 from dressage.artifacts import ArtifactInfo, ArtifactStore
 from dressage.errors import InvalidArgument
 
+from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.clock import timestamp
 
@@ -35,22 +35,22 @@ class ArtifactServicer:
         after = paging.decode(request.page_token, "artifacts", request.prefix) or ""
         size = paging.page_size(request.page_size, default=200)
         page = partial(self._store.page, request.prefix, after=after, limit=size + 1)
-        infos = await asyncio.to_thread(page)
+        infos = await threads.run(threads.REQUESTS, page)
         token = paging.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
         shown = [_artifact(info) for info in infos[:size]]
         return pb.ListArtifactsResponse(artifacts=shown, next_page_token=token)
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Any) -> pb.Artifact:
-        return _artifact(await asyncio.to_thread(self._store.info, request.key))
+        return _artifact(await threads.run(threads.REQUESTS, self._store.info, request.key))
 
     async def ReadArtifact(
         self, request: pb.ReadArtifactRequest, context: Any
     ) -> AsyncIterator[pb.ReadArtifactResponse]:
-        info = await asyncio.to_thread(self._store.info, request.key)
+        info = await threads.run(threads.REQUESTS, self._store.info, request.key)
         if request.offset > info.size:
             raise InvalidArgument(field="offset", value=request.offset, expected=f"at most the size, {info.size}")
         chunks = self._store.read(request.key, _CHUNK, offset=request.offset)
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        while (chunk := await threads.run(threads.REQUESTS, next, chunks, None)) is not None:
             yield pb.ReadArtifactResponse(data=chunk)
 
 

@@ -15,7 +15,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore, Grant
 from dressage.errors import DressageError, InvalidArgument, NotFound, PermissionDenied
 
-from dressage_orchestrator import metrics, resource_names
+from dressage_orchestrator import metrics, resource_names, threads
 from dressage_orchestrator.api.checkpoint_retention import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import assignments, reports, runs
@@ -80,7 +80,7 @@ class RunServicer:
     async def Work(self, requests: AsyncIterator[work.WorkRequest], context: Any) -> AsyncIterator[work.WorkResponse]:
         """Serve one stream of a trainer."""
         hello = await self._hello(requests)
-        closed, row = await asyncio.to_thread(self._begin, hello)
+        closed, row = await threads.run(threads.TRAINERS, self._begin, hello)
         if closed is not Fence.OPEN or row is None:
             self.watch_exit(hello)
             yield _closing_message(closed)
@@ -139,7 +139,8 @@ class RunServicer:
         """Apply a report, and wake the session's workflow if it may wait for it."""
         limits = Limits(progress_seconds=self._progress_seconds, max_failures=self._controller.max_failures)
         session = resource_names.parse_run(hello.run).session
-        with self._database.begin() as tx:
+        # The acknowledgement of a report is a promise: the trainer does not send it again. Progress is sent all the time.
+        with self._database.begin(synced=not report.HasField("progress")) as tx:
             fence = reports.record(tx, hello.run, hello.attempt, report, limits)
             progress = report.HasField("progress")
             row = runs.find(tx, hello.run) if progress else None
@@ -177,7 +178,8 @@ class RunServicer:
         :param ending: those of them that it ends early.
         :param granted: environment steps until which it may train, by number of the assignment.
         """
-        with self._database.begin() as tx:
+        # Not synced: an assignment that was begun and is pending again after a power failure is served again.
+        with self._database.begin(synced=False) as tx:
             runs.lock(tx, hello.run)
             row = runs.find(tx, hello.run)
             fence = reports.fence(row, hello.attempt)
@@ -283,12 +285,12 @@ class _Lease:
             error = f"the session has no assignment {request.assignment}"
             granted = work.TransferGrants(id=request.id, error=error)
         else:
-            granted = await asyncio.to_thread(self._servicer.grants, name, request)
+            granted = await threads.run(threads.TRAINERS, self._servicer.grants, name, request)
         await self._answers.put(work.WorkResponse(transfer_grants=granted))
 
     async def _name(self, assignment: int) -> str | None:
         if assignment not in self._names:
-            name = await asyncio.to_thread(self._servicer.name_of, self._hello, assignment)
+            name = await threads.run(threads.TRAINERS, self._servicer.name_of, self._hello, assignment)
             if name is None:
                 return None
             self._names[assignment] = name
@@ -296,7 +298,7 @@ class _Lease:
 
     async def _report(self, report: work.Report) -> None:
         try:
-            fence = await asyncio.to_thread(self._servicer.record, self._hello, report)
+            fence = await threads.run(threads.TRAINERS, self._servicer.record, self._hello, report)
         except NotFound as error:  # the assignment does not have the member
             raise InvalidArgument(error.message, field="report") from error
         if fence in (Fence.OPEN, Fence.DONE):
@@ -309,7 +311,7 @@ class _Lease:
         ):  # after the response, which need not wait for the store
             name = await self._name(report.assignment)
             if name is not None:
-                await asyncio.to_thread(self._servicer.delete_old_checkpoints, name, report.checkpoint.key)
+                await threads.run(threads.TRAINERS, self._servicer.delete_old_checkpoints, name, report.checkpoint.key)
 
     async def _watch(self) -> None:
         """Serve assignments one after another and, once the run has ended, the farewell.
@@ -330,7 +332,7 @@ class _Lease:
             while not self._closing:
                 try:
                     has = (frozenset(self._served), frozenset(self._ending), dict(self._granted))
-                    state = await asyncio.to_thread(self._servicer.next_work, self._hello, *has)
+                    state = await threads.run(threads.TRAINERS, self._servicer.next_work, self._hello, *has)
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
                     await subscription.wait(_POLL_SECONDS)

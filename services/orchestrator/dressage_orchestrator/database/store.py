@@ -419,7 +419,7 @@ class SessionStore(MemberRecords):
         return self._read(lambda tx: assignments.state(tx, name)) in assignments.ENDED
 
     def extend_training(self, assignment: str, decision: v1.Extension) -> bool:
-        """Record that a training may go on; whether this call recorded it."""
+        """Record that a training may continue; whether this call recorded it."""
         return self._write(lambda tx: training_length.extend(tx, assignment, decision))
 
     def end_training_early(

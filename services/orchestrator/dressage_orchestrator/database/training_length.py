@@ -1,4 +1,4 @@
-"""How long a training lasts: the records of the decisions to end it or to let it go on."""
+"""How long a training lasts: the records of the decisions to end it or to let it continue."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def end_early(
     stopped = v1.EarlyStop()
     stopped.CopyFrom(decision)
     stopped.env_step = max(final_steps.values())
-    expected = row.work.train.steps_per_member
-    stopped.env_steps_saved = sum(max(0, expected - member.env_steps) for member in trained)
+    # A restarted trainer may not have reported yet that it is as far again.
+    expected, reached = row.work.train.steps_per_member, stopped.env_step
+    stopped.env_steps_saved = sum(max(0, expected - max(member.env_steps, reached)) for member in trained)
 
     def edit(assignment: v1.Assignment) -> dict[str, Any]:
         assignment.early_stop.CopyFrom(stopped)
@@ -54,7 +55,7 @@ def end_early(
 
 
 def extend(tx: Transaction, name: str, decision: v1.Extension) -> bool:
-    """Record that a training may go on until a number of environment steps, unless it may already or ends.
+    """Record that a training may continue until a number of environment steps, unless it may already or ends.
 
     :return: whether this call recorded it.
     """

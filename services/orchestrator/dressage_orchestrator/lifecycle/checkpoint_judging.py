@@ -52,7 +52,7 @@ class EarlyEnd:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the judgments so far decide: the end of the training, or until when it may go on; or neither."""
+    """What the judgments so far decide: the end of the training, or until when it may continue; or neither."""
 
     end: EarlyEnd | None = None
     extension: v1.Extension | None = None
@@ -66,7 +66,7 @@ class Deciding(Protocol):
         ...
 
     def affordable(self, members: Sequence[v1.Member], extension: v1.Extension, *, pace: float, seconds: float) -> bool:
-        """Whether the wall-clock budget suffices to go on.
+        """Whether the wall-clock budget suffices to continue.
 
         :param pace: seconds per environment step of each member so far.
         :param seconds: left of the budget.
@@ -74,7 +74,7 @@ class Deciding(Protocol):
         ...
 
     def stranded(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
-        """Return the end of a training that cannot go on, at the last checkpoint that all members have."""
+        """Return the end of a training that cannot continue, at the last checkpoint that all members have."""
         ...
 
 
@@ -111,7 +111,7 @@ class CheckpointJudging:
         self._granted = 0
 
     def poll(self) -> Json:
-        """List new checkpoints, and whether the current child has ended and the training is to end or may go on."""
+        """List new checkpoints, and whether the current child has ended and the training is to end or may continue."""
         # A child may end without a result because of an internal error.
         done = not self._child or self._context.store.done(self._child) or self._context.child_ended(self._child)
         row = self._context.store.assignment(self._assignment)
@@ -166,7 +166,7 @@ class CheckpointJudging:
         return self._deciding.affordable(members, extension, pace=pace, seconds=deadline - now)
 
     def advance(self, state: Json) -> bool:
-        """End the training or let it go on if that was decided; start a child if there are new checkpoints.
+        """End the training or let it continue if that was decided; start a child if there are new checkpoints.
 
         :return: whether all checkpoints are judged.
         """
@@ -208,7 +208,7 @@ class CheckpointJudging:
 
 
 def _all_wait(members: Sequence[v1.Member], granted: int) -> bool:
-    """Whether every member was evaluated at the steps until which it may go on; one that failed does not count."""
+    """Whether every member was evaluated at the steps until which it may continue; one that failed does not count."""
     alive = [member for member in members if not member.HasField("failure")]
     return bool(alive) and all(any(e.env_step >= granted for e in member.evaluations) for member in alive)
 

@@ -47,7 +47,7 @@ class Estimate:
     :param kind: key of the recorded speed, equal for specs whose trainings are equally fast.
     :param calls: calls by role, with bounds; empty: none is known.
     :param options_of_author: options of the environment that the author may change.
-    :param most_env_steps: environment steps if trainings go on as long as they may; 0: as expected.
+    :param most_env_steps: environment steps if trainings continue as long as they may; 0: as expected.
     :param measured_env_steps: environment steps of a measured session of the kind until it passed; 0: none was measured.
     :param measured_core_seconds: its processor time.
     :param measured: what was measured, as text.
@@ -67,7 +67,7 @@ class Estimate:
     measured: str = ""
 
     def longest(self) -> Estimate:
-        """Return the estimate of an iteration whose training goes on as long as it may."""
+        """Return the estimate of an iteration whose training continues as long as it may."""
         most = max(self.most_env_steps, self.env_steps)
         evaluated = self.evaluation_env_steps * most // max(1, self.env_steps)
         return replace(self, env_steps=most, evaluation_env_steps=evaluated, measured_core_seconds=0.0, measured="")

@@ -66,7 +66,7 @@ class AssignmentContext:
     :param cancelled: set when the orchestrator cancels this assignment or stops the trainer: return None at once.
     :param sandboxes: starts sandboxed processes, and keeps spare ones between assignments.
     :param early_end: whether a training is to end early; requested at any time by the orchestrator.
-    :param step_grant: until when a training may go on; raised at any time by the orchestrator.
+    :param step_grant: until when a training may continue; raised at any time by the orchestrator.
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
     :param compiled: compiled updates of earlier assignments.
     :param fillings: adds to them in the background.

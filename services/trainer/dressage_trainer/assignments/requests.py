@@ -79,6 +79,7 @@ def train_spec(
     cores: int = 1,
     resume: Sequence[str] = (),
     memory_bytes: int = 0,
+    checkpoint_bytes: int = 0,
     starts: Mapping[str, MemberStart] = MappingProxyType({}),
     granted_steps: int = 0,
 ) -> TrainSpec:
@@ -89,6 +90,7 @@ def train_spec(
     :param granted_steps: see `TrainSpec`.
     :param resume: checkpoints to resume from, relative to the learner's folder, the newest first.
     :param memory_bytes: the learner's limit.
+    :param checkpoint_bytes: limit of its files.
     """
     members = tuple(
         MemberTask(
@@ -116,6 +118,7 @@ def train_spec(
         resume=resume[0] if resume else None,
         resume_earlier=tuple(resume[1:]),
         memory_bytes=memory_bytes,
+        checkpoint_bytes=checkpoint_bytes,
     )
 
 

@@ -244,11 +244,13 @@ class Training:
         except InvalidArgument as error:
             return assignment_refused("START_POLICY_UNSUITABLE", error.message)
         granted = self._grant.steps
+        limits = context.sandboxes.fitted(LEARNER_LIMITS)
         spec = train_spec(
             self._task,
             cores=self._cores,
             resume=[path.name for path in resume],
-            memory_bytes=context.sandboxes.fitted(LEARNER_LIMITS).memory_bytes,
+            memory_bytes=limits.memory_bytes,
+            checkpoint_bytes=limits.file_bytes or 0,
             starts=starts,
             granted_steps=granted,
         )
@@ -275,7 +277,7 @@ class Training:
         return last
 
     async def _extend(self, learner: SandboxProcess, granted: int) -> None:
-        """Tell the learner each time that it may go on."""
+        """Send the learner each extension."""
         while granted:
             granted = await self._grant.beyond(granted)
             with contextlib.suppress(ChannelClosed):  # it has ended, and its last messages are not handled yet

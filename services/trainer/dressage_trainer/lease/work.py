@@ -259,7 +259,7 @@ class WorkStream:
         return False
 
     def _receive_assignment(self, assignment: pb.Assignment) -> None:
-        """Queue a new assignment. One that is sent again is dropped, unless it now ends early or may go on."""
+        """Queue a new assignment. One that is sent again is dropped, unless it now ends early or may continue."""
         state, number = self._state, assignment.id
         if assignment.train.granted_steps:
             self.step_grant(number).raise_to(assignment.train.granted_steps)

@@ -335,7 +335,7 @@ class TrainAssignment(google.protobuf.message.Message):
     backend: builtins.str
     """Backend: `jax` or `sb3`."""
     algorithm: builtins.str
-    """Algorithm: `ppo`, or `sac` (backend `sb3` only); empty: `ppo`."""
+    """Algorithm: `ppo` or `sac`; empty: `ppo`."""
     max_steps_per_member: builtins.int
     """Largest number of environment steps of each member; 0 means `steps_per_member`."""
     granted_steps: builtins.int

@@ -19,7 +19,7 @@ from dressage_llm_agent.roles.reviser.annotations import (
     parse_lesson_updates,
     parse_start,
 )
-from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, offered, parse_hyperparameters
+from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, offered, parse_hyperparameters, preset_of
 from dressage_llm_agent.roles.reviser.tools import TOOLS
 
 STUCK = 3
@@ -51,7 +51,9 @@ class Reviser:
             iterations_without_improvement=task.iterations_without_improvement,
             rewrite=task.iterations_without_improvement >= STUCK,
             tune=task.tune_hyperparameters,
-            hyperparameters=", ".join(offered(task)),
+            hyperparameters="\n".join(f"- {line}" for line in offered(task)),
+            algorithm=task.algorithm or "ppo",
+            discount=preset_of(task).discount,
             may_continue=[past_iteration(m) for m in task.history if m.number in task.may_continue_from],
             array_names=" ".join(sorted(REWARD_NAMES)),
             max_rounds=TOOL_ROUNDS,

@@ -1,9 +1,9 @@
 """How long a training lasts: decided at its judged checkpoints. Pure.
 
-A training may go on to its expected steps, and ends before them once every seed passes with a margin (see `early_stop`). From
-then on each checkpoint decides: it ends where the mean over the seeds passes, or where neither scores nor returns rose at the
-last ``patience`` checkpoints (see `rising`); otherwise it may go on to the next checkpoint. Where it does not pass yet and
-still rises, it may go on to the checkpoint after that as well, so that the learner need not wait for judgments.
+A training may continue to its expected steps, and ends before them once every seed passes with a margin (see `early_stop`).
+From then on each checkpoint decides: it ends where the mean over the seeds passes, or where neither scores nor returns rose at the
+last ``patience`` checkpoints (see `rising`); otherwise it may continue to the next checkpoint. Where it does not pass yet and
+still rises, it may continue to the checkpoint after that as well, so that the learner need not wait for judgments.
 
 The decision looks at the checkpoints from the first on, so that it does not depend on when it is made: a late one is that of a
 prompt one. It needs the judgments of all seeds up to there.
@@ -24,7 +24,7 @@ from dressage_orchestrator.statistics import mean
 PATIENCE = 2
 """Successive checkpoints without a rise after which a training ends, where the spec sets none."""
 BUDGET_SHARE = 0.8
-"""Share of the time left that going on to the next checkpoints may take."""
+"""Share of the time left that continuing to the next checkpoints may take."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ Judged = dict[str, dict[int, Checkpoint]]
 
 
 def decide(members: Sequence[v1.Member], *, course: Course) -> Decision:
-    """Return how the training ends, or until when it may go on; neither if it has its expected steps and no more.
+    """Return how the training ends, or until when it may continue; neither if it has its expected steps and no more.
 
     :param members: the training's members with the judgments so far; those that failed are left out beyond the expected steps.
     """
@@ -130,7 +130,7 @@ def _end(judged: Judged, number: int, rise: v1.Rise, course: Course, *, passes: 
 def last_evaluated(members: Sequence[v1.Member], *, course: Course, reason: v1.StopReason.ValueType) -> EarlyEnd | None:
     """Return the end at the last checkpoint that all members have, judged or not; None before the first.
 
-    For a training that cannot go on: the budget ends, or its checkpoints cannot be judged.
+    For a training that cannot continue: the budget ends, or its checkpoints cannot be judged.
     """
     alive = [member for member in members if not member.HasField("failure")]
     evaluated = [{course.number(e.env_step): e for e in member.evaluations} for member in alive]
@@ -169,10 +169,10 @@ def _rise(judged: Judged, number: int) -> v1.Rise:
 
 def _checkpoints(member: v1.Member, course: Course) -> dict[int, Checkpoint]:
     """Return a member's judged checkpoints by number."""
-    found = {}
+    checkpoints = {}
     for evaluation in member.evaluations:
         score = aggregate.checkpoint_score(evaluation)
         if score is not None and evaluation.env_step < course.most:
             gain = mean(evaluation.proposed_returns or evaluation.returns)
-            found[course.number(evaluation.env_step)] = Checkpoint(evaluation.env_step, score, gain)
-    return found
+            checkpoints[course.number(evaluation.env_step)] = Checkpoint(evaluation.env_step, score, gain)
+    return checkpoints

@@ -27,15 +27,13 @@ EVALUATIONS = 4
 EVALUATIONS_TO_STOP = 8
 """Evaluations of a training that may end early: it ends at one of them."""
 MOST_FACTOR = round(STEP_FACTORS[1])
-"""Largest length of a training that goes on while it improves, as a factor of the preset's: what a reviser may ask for."""
+"""Largest length of a training that continues while it improves, as a factor of the preset's: what a reviser may ask for."""
 EVALUATION_EPISODES = 10
 CHECKPOINT_EPISODES = 3
 DEFAULT_CONFIG = "default"
 VARIANTS = ("conservative", "aggressive")
 """Ids of the variants of a base config."""
 
-_SAC_STEPS = 2_048
-"""More than the steps that SAC takes between two marks at which it can be evaluated."""
 _OPTIONS_OF_AUTHOR = ("max_episode_steps", "terminate_when_unhealthy")
 
 
@@ -45,7 +43,7 @@ def fill(spec: v1.SessionSpec) -> None:
     if reward.train_only:
         spec.max_iterations = 1
     reward.algorithm = reward.algorithm or "ppo"
-    reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
+    reward.backend = reward.backend or "jax"
     reward.seeds = reward.seeds or SEEDS
     configs = len(reward.configs) + (len(VARIANTS) if reward.config_variants else 0)
     stops = may_stop_early(spec, configs or 1)
@@ -105,7 +103,7 @@ def continues(spec: v1.SessionSpec) -> bool:
 def update_steps(spec: v1.SessionSpec, config: v1.Config) -> int:
     """Return the environment steps of a member between two of its updates."""
     if spec.reward.algorithm == "sac":
-        return _SAC_STEPS
+        return sac.complete(_values(config.hyperparameters)).report_steps
     return hyperparameters(spec, config).batch_size
 
 
@@ -175,12 +173,12 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
 def _measured(spec: v1.SessionSpec) -> MeasuredSession | None:
     """Return the measured session of the intent's class, if the spec trains as that did: until it passes."""
     reward, environment = spec.reward, spec.environment.removeprefix("environments/")
-    found = measured_session(environment, spec.intent)
-    if found is None or not continues(spec) or not may_stop_early(spec, len(reward.configs)):
+    session = measured_session(environment, spec.intent)
+    if session is None or not continues(spec) or not may_stop_early(spec, len(reward.configs)):
         return None
-    if reward.config_variants or reward.reward_source or reward.max_steps_per_member < found.steps:
+    if reward.config_variants or reward.reward_source or reward.max_steps_per_member < session.steps:
         return None
-    return found
+    return session
 
 
 def _options_of_author(spec: v1.SessionSpec) -> tuple[str, ...]:
@@ -279,7 +277,7 @@ def _check_video(spec: v1.SessionSpec) -> None:
 
 
 def _check_camera(spec: v1.SessionSpec) -> None:
-    """Refuse a camera that the environment's model does not have; the card knows them, so that no simulator is needed."""
+    """Refuse a camera that the environment's model does not have; the card lists them, so that no simulator is needed."""
     camera = spec.video_options.camera
     card = load_card(spec.environment.removeprefix("environments/"))
     if not camera or camera in card.cameras:
@@ -296,11 +294,17 @@ def _check_camera(spec: v1.SessionSpec) -> None:
 
 def _check_sac(spec: v1.SessionSpec) -> None:
     """Refuse what SAC cannot do."""
-    if spec.reward.backend != "sb3":
-        raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
     if load_card(spec.environment.removeprefix("environments/")).num_actions:
         expected = f"'ppo', as {spec.environment} has discrete actions"
         raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected=expected)
+
+
+def _check_ppo(given: dict[str, Any]) -> None:
+    """Refuse hyperparameters that only SAC has, and sizes that contradict each other."""
+    for name, value in given.items():
+        if name in sac.OWN:
+            raise InvalidArgument(field=name, value=value, expected="no value, or the algorithm 'sac'")
+    check_sizes(given)
 
 
 def _check_hyperparameters(configured: v1.Hyperparameters, algorithm: str, path: str) -> None:
@@ -310,7 +314,7 @@ def _check_hyperparameters(configured: v1.Hyperparameters, algorithm: str, path:
         if algorithm == "sac":
             sac.complete(given)
         else:
-            check_sizes(given)
+            _check_ppo(given)
     except InvalidArgument as error:
         field = f"{path}.{error.field}"
         raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error

@@ -67,7 +67,7 @@ def offered(spec: v1.SessionSpec, past: Sequence[v1.Iteration], *, directed: v1.
 
 
 def settle(context: SessionContext, number: int, *, tries: int, source: str) -> None:
-    """Record what an intended continuation comes to, and tell the user.
+    """Record what an intended continuation comes to, and report it to the user.
 
     :param source: the reward that is trained on.
     """
