@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
 from dressage.cli.policies import _simulator
 from dressage.envs.cards import load_card
 

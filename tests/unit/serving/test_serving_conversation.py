@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 import pytest
-
 from dressage.api.internal.v1 import agent_service_pb2 as pb
 from dressage.api.internal.v1 import agent_service_pb2_grpc as pb_grpc
 from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument
