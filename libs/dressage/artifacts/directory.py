@@ -81,11 +81,11 @@ class DirectoryStore:
 
     def _walk(self, folder: str, prefix: str, after: str) -> Iterator[ArtifactInfo]:
         """Yield artifacts below a folder in order of keys, which is not the order of the names: ``a-b/c`` precedes ``a/b``."""
-        found = []
+        entries = []
         for name, entry in self._entries(folder):
             key = f"{folder}/{name}" if folder else name
-            found.append((f"{key}/" if entry.is_dir(follow_symlinks=False) else key, entry))
-        for key, entry in sorted(found, key=lambda pair: pair[0]):
+            entries.append((f"{key}/" if entry.is_dir(follow_symlinks=False) else key, entry))
+        for key, entry in sorted(entries, key=lambda pair: pair[0]):
             if key.endswith("/"):
                 within = key.startswith(prefix) or prefix.startswith(key)
                 if within and (key > after or after.startswith(key)):

@@ -377,6 +377,20 @@ def record(
     record_session(session, common.server(), out=out, as_json=common.as_json)
 
 
+@grouped
+def gc(
+    common: CommonOptions,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
+) -> None:
+    """Remove deleted sessions after their grace period, and other data that the server no longer keeps.
+
+    A server does this by itself. docs/operations.md lists what is removed and the settings.
+    """
+    from dressage.cli import garbage
+
+    garbage.collect(common.server(), dry_run=dry_run, as_json=common.as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to the application, in the order of the help."""
     app.command()(run)
@@ -391,3 +405,4 @@ def register(app: typer.Typer) -> None:
     app.command()(export)
     app.command()(record)
     app.command()(doctor)
+    app.command()(gc)

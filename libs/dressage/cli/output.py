@@ -132,7 +132,9 @@ def print_table(
     if not filled:
         out.print(Text(empty or "nothing to show"))
         return
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    if title:  # as a line of its own: a table breaks its title at its own width
+        out.print(Text(title, style="italic"))
+    table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold", no_wrap=column in whole)
     for row in filled:

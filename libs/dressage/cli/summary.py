@@ -184,7 +184,7 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return state, scores, returns and effort of a session as texts; the state is the first."""
     session = facts["session"]
     reasons = filter(None, (session.get("state_reason"), *_failure(session)))
-    rows: list[tuple[str, str]] = [("state", "  ".join((facts["state"], *reasons)))]
+    rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], "; ".join(reasons)))))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
     elif facts["score"]:

@@ -21,6 +21,8 @@ from dressage.api.v1 import environment_service_pb2 as environments_pb
 from dressage.api.v1 import environment_service_pb2_grpc as environments_grpc
 from dressage.api.v1 import intent_service_pb2 as intents_pb
 from dressage.api.v1 import intent_service_pb2_grpc as intents_grpc
+from dressage.api.v1 import maintenance_service_pb2 as maintenance_pb
+from dressage.api.v1 import maintenance_service_pb2_grpc as maintenance_grpc
 from dressage.api.v1 import session_pb2 as session_pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.api.v1 import session_service_pb2_grpc as sessions_grpc
@@ -51,6 +53,7 @@ class AsyncClient:
         self._intents: Any = intents_grpc.IntentServiceStub(channel)
         self._artifacts: Any = artifacts_grpc.ArtifactServiceStub(channel)
         self._benchmarks: Any = benchmarks_grpc.BenchmarkServiceStub(channel)
+        self._maintenance: Any = maintenance_grpc.MaintenanceServiceStub(channel)
 
     @classmethod
     def connect(
@@ -447,6 +450,19 @@ class AsyncClient:
         request = benchmarks_pb.CancelBenchmarkRequest(name=names.benchmark_name(benchmark))
         answer: benchmarks_pb.Benchmark = await self._caller.unary(self._benchmarks.CancelBenchmark, request)
         return answer
+
+    # -- maintenance ------------------------------------------------------------------------------------------
+
+    async def collect_garbage(
+        self, *, validate_only: bool = False
+    ) -> AsyncIterator[maintenance_pb.CollectGarbageResponse]:
+        """Removes what the server's retention settings no longer keep; each part once it is removed.
+
+        :param validate_only: report what would be removed, and remove nothing.
+        """
+        request = maintenance_pb.CollectGarbageRequest(validate_only=validate_only)
+        async for response in self._caller.renewed_stream(self._maintenance.CollectGarbage, lambda: request):
+            yield response
 
     async def _pages(self, stub: Callable[..., Awaitable[Any]], request: Any) -> AsyncIterator[Any]:
         """Every page of a list, fetched as it is asked for."""

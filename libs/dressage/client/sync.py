@@ -126,3 +126,4 @@ class Client:
     list_benchmarks = _stream(AsyncClient.list_benchmarks)
     watch_benchmark = _stream(AsyncClient.watch_benchmark)
     cancel_benchmark = _call(AsyncClient.cancel_benchmark)
+    collect_garbage = _stream(AsyncClient.collect_garbage)

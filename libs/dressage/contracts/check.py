@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
+from dressage.contracts.failures import MAX_LINE, CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
-from dressage.sandbox.pipe import Channel
+from dressage.sandbox.pipe import MALFORMED, Channel
 
 _MAX_FAILURES = 50
+_MAX_SCORES = 10_000
 _MAX_TEXT = 1000
 REQUEST_TIMEOUT = 60.0
 
@@ -67,7 +68,9 @@ class CheckReport:
         """
         try:
             failures = [
-                CheckFailure(_text(f["rule"]), int(f["line"]), _text(f["message"]), _text(f["seen"]))
+                CheckFailure(
+                    _text(f["rule"]), min(max(0, int(f["line"])), MAX_LINE), _text(f["message"]), _text(f["seen"])
+                )
                 for f in data["failures"][:_MAX_FAILURES]
             ]
             return cls(
@@ -77,10 +80,13 @@ class CheckReport:
                 latex=_text(data["latex"]),
                 milliseconds_per_step=float(data["milliseconds_per_step"]),
                 style=_text(data["style"]),
-                scores={_text(label): [float(v) for v in values] for label, values in data["scores"].items()},
+                scores={
+                    _text(label): [float(v) for v in values[:_MAX_SCORES]]
+                    for label, values in list(data["scores"].items())[:_MAX_FAILURES]
+                },
                 act_microseconds=float(data["act_microseconds"]),
             )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except MALFORMED as error:
             raise ValueError(f"the sandbox sent an invalid report: {error}") from error
 
     @classmethod

@@ -8,6 +8,8 @@ from typing import Any
 from dressage.errors import DressageError
 
 _SHOWN = 400
+MAX_LINE = 1_000_000
+"""No line of generated code has a larger number; one that a sandboxed process sends is cut to it."""
 
 
 def shorten(text: str, limit: int = _SHOWN) -> str:

@@ -7,7 +7,6 @@ up to the wall-clock limit; call them in a thread from asynchronous code.
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 
 from dressage.contracts.check import DEFAULT_BUDGET, CheckReport
 from dressage.contracts.execute import FILENAME, line_of_stack
-from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
+from dressage.contracts.failures import MAX_LINE, CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
 from dressage.contracts.hidden import HIDDEN
 from dressage.contracts.judge import JudgeResult, validate_result
 from dressage.contracts.messages import pack_trajectory
@@ -27,7 +26,8 @@ from dressage.envs.trajectory import Trajectory
 from dressage.errors import Internal, ResourceExhausted
 from dressage.sandbox import Limits, SandboxFailure, run
 from dressage.sandbox.limits import MIB
-from dressage.sandbox.pipe import MAX_BYTES, MAX_JSON_BYTES
+from dressage.sandbox.pipe import MALFORMED, MAX_BYTES, MAX_JSON_BYTES
+from dressage.sandbox.scratch import scratch_folder
 
 CHECK_LIMITS = Limits(
     memory_bytes=1 << 30, wall_seconds=30.0, cpu_seconds=60, file_bytes=1 << 20, open_files=64, processes=64
@@ -271,7 +271,7 @@ def _scores_of(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
             {"return": float(item["return"]), "terms": {str(k): float(v) for k, v in item["terms"].items()}}
             for item in _list_of(reply, "scores")
         ]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except MALFORMED as error:
         raise RewardError("sandbox", "the sandbox sent malformed scores.", seen=str(error)) from error
     for score in scores:
         if not math.isfinite(score["return"]):
@@ -294,12 +294,12 @@ def _run(
     seconds = limits.wall_seconds
     # Earlier than the deadline by more than a slow start-up, because this timer starts when the request arrives.
     request = {**request, "stack_after": None if seconds is None else max(seconds / 2, seconds - 6.0)}
-    with tempfile.TemporaryDirectory(dir=scratch, prefix="check-") as folder:
+    with scratch_folder(scratch, prefix="check-") as folder:
         return run(
             target,
             request,
             limits=limits,
-            scratch=Path(folder),
+            scratch=folder,
             hidden=HIDDEN,
             allow_unsandboxed=allow_unsandboxed,
         )
@@ -312,7 +312,7 @@ def _check(name: str, request: dict[str, Any], scratch: Path, limits: Limits, al
     except SandboxFailure as error:
         _raise_if_internal(error)
         return CheckReport.failed(failure_of(error))
-    except (KeyError, ValueError) as error:
+    except MALFORMED as error:
         return CheckReport.failed(CheckFailure("sandbox", 0, _REMEDIES["sandbox"], str(error)))
 
 
@@ -343,12 +343,12 @@ def reported_error(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> 
         return kind(
             str(failure.rule),
             str(failure.message),
-            line=int(failure.line),
+            line=min(max(0, int(failure.line)), MAX_LINE),
             seen=str(failure.seen),
             term=shorten(str(reply.get("term", ""))),
             row=None if row is None else int(row),
         )
-    except (TypeError, ValueError) as error:
+    except MALFORMED as error:
         return kind("sandbox", "the sandbox sent a malformed failure.", seen=str(error))
 
 

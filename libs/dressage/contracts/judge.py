@@ -141,7 +141,10 @@ def _number(value: Any, name: str, line: int, *, unit: bool) -> float:
         value = value.item()
     if not isinstance(value, (bool, int, float)):
         raise JudgeError("return-type", f"{name} must be a number.", line=line, seen=type(value).__name__)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond the range of a float
+        number = math.inf
     if not math.isfinite(number):
         message = f"{name} is not finite; guard divisions and empty selections."
         raise JudgeError("finite", message, line=line, seen=str(number))

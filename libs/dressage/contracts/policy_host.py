@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.contracts.execute import line_of_stack
-from dressage.contracts.failures import CheckFailure, shorten
+from dressage.contracts.failures import MAX_LINE, CheckFailure, shorten
 from dressage.contracts.spaces import Spaces
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument
 from dressage.sandbox.limits import GIB, MIB, Limits
-from dressage.sandbox.pipe import ChannelClosed, ProtocolError
+from dressage.sandbox.pipe import MALFORMED, ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 PLAY = "dressage.contracts.policy_process:play"
@@ -50,6 +50,7 @@ _START_SECONDS = 60.0
 _SLACK_SECONDS = 1.0
 """For the transfer of a message, and the progress messages of a batch."""
 _STARTS = 10.0
+_MAX_EPISODE = 1 << 30
 
 Array = NDArray[Any]
 
@@ -261,7 +262,7 @@ def _reported(reply: Mapping[str, Any]) -> PolicyFailure:
     try:
         sent = reply["failure"]
         texts = {name: shorten(str(sent[name])) for name in ("rule", "message", "seen")}
-        failure = CheckFailure(line=max(0, int(sent["line"])), **texts)
-        return PolicyFailure(failure, episode=int(reply["episode"]))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        failure = CheckFailure(line=min(max(0, int(sent["line"])), MAX_LINE), **texts)
+        return PolicyFailure(failure, episode=min(max(-1, int(reply["episode"])), _MAX_EPISODE))
+    except MALFORMED as error:
         return _failure("crash", "it sent a malformed failure.", seen=str(error))

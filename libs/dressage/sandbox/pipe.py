@@ -30,12 +30,15 @@ _HEADER = struct.Struct("<4sIQ")
 _ALIGN = 64
 _CHUNK = 1 << 20
 _MAX_DIMENSIONS = 8
+_MAX_DEPTH = 64
 _SMALL = 4096
 _MAX_VIEWS = 64
 _DTYPES = frozenset({"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"})
 _RESERVED = frozenset({"$array", "$bytes"})
 
 Message = dict[str, Any]
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What reading a message of a sandboxed process may raise where the message is not what was agreed."""
 
 
 class ProtocolError(DressageError):
@@ -129,6 +132,8 @@ def decode(text: bytes | bytearray | memoryview, payload: bytearray) -> Message:
     """
     try:
         document = json.loads(bytes(text))
+        if b"\\u" in bytes(text):
+            json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair is no text
         message = _restore(document, payload)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"the message is not valid: {error}") from error
@@ -151,13 +156,15 @@ def unpack(data: bytes) -> Message:
     return decode(data[_HEADER.size : start], bytearray(data[start:]))
 
 
-def _restore(value: Any, payload: bytearray) -> Any:
-    if isinstance(value, list):
-        return [_restore(item, payload) for item in value]
-    if not isinstance(value, dict):
+def _restore(value: Any, payload: bytearray, depth: int = 0) -> Any:
+    if not isinstance(value, (list, dict)):
         return value
+    if depth > _MAX_DEPTH:
+        raise ProtocolError(f"a message is nested deeper than {_MAX_DEPTH} levels")
+    if isinstance(value, list):
+        return [_restore(item, payload, depth + 1) for item in value]
     if not _RESERVED & value.keys():
-        return {key: _restore(item, payload) for key, item in value.items()}
+        return {key: _restore(item, payload, depth + 1) for key, item in value.items()}
     if len(value) != 1:
         raise ProtocolError("a message holds a malformed buffer reference")
     ((kind, reference),) = value.items()

@@ -30,7 +30,8 @@ from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.heartbeat import STACK_SIGNAL, Page, StallWatch, thread_time
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import MAX_BYTES, Channel
-from dressage.sandbox.usage import Usage, scratch_size, usage_of
+from dressage.sandbox.scratch import scratch_size
+from dressage.sandbox.usage import Usage, usage_of
 
 ExitKind = Literal["ok", "timeout", "stalled", "memory", "killed", "error"]
 
@@ -244,6 +245,11 @@ class SandboxProcess:
         """Largest resident size seen so far."""
         return self._usage.peak_memory_bytes
 
+    @property
+    def exceeded_memory(self) -> bool:
+        """Whether it used more memory than its limit; otherwise the machine's memory was short."""
+        return self.peak_memory_bytes > self._limits.memory_bytes
+
     def poll(self) -> Exit | None:
         """Return its exit, or None while it runs."""
         return self._exit
@@ -325,6 +331,11 @@ class SandboxProcess:
         descriptor = _pidfd(popen.pid)
         try:
             return self._poll_within_bounds(popen, descriptor)
+        except Exception as error:
+            # A process that nothing watches must not run on, and the wait for its end must not be for ever.
+            self._violation = "killed", f"it could not be watched: {type(error).__name__}: {error}"
+            self._signal()
+            return popen.wait()
         finally:
             if descriptor is not None:
                 os.close(descriptor)

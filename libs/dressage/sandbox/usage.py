@@ -1,4 +1,4 @@
-"""Reads the resource usage of a process from /proc and its scratch folder."""
+"""Reads the resource usage of a process from /proc."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 _KIB = 1024
-_MAX_FILES = 20_000
 
 
 @dataclass(frozen=True)
@@ -37,26 +36,3 @@ def usage_of(pid: int, before: Usage) -> Usage:
         return replace(before, threads=threads, cpu_seconds=cpu, leader_ended=threads > 1)
     memory = (int(fields["VmRSS"][0]) + int(fields.get("VmSwap", ["0"])[0])) * _KIB
     return Usage(memory, max(memory, before.peak_memory_bytes), threads, cpu)
-
-
-def scratch_size(folder: Path, limit: int) -> int:
-    """Return the bytes on disk below ``folder``, counting up to ``limit`` or 20,000 entries.
-
-    A folder with more entries exceeds any limit, because the entries themselves use the disk.
-    """
-    total = entries = 0
-    pending = [str(folder)]
-    while pending and total <= limit:
-        try:
-            with os.scandir(pending.pop()) as listing:
-                for entry in listing:
-                    entries += 1
-                    if entries > _MAX_FILES:
-                        return max(limit + 1, total)
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except FileNotFoundError:
-            continue  # removed meanwhile
-    return total

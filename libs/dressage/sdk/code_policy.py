@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import weakref
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from dressage.contracts.spaces import Spaces
 from dressage.errors import InvalidArgument
 from dressage.policies.code import CodePolicy
 from dressage.sandbox.process import SandboxProcess
+from dressage.sandbox.scratch import remove_scratch
 
 _UNLIMITED = float("inf")
 
@@ -156,7 +156,7 @@ class SandboxedPolicy:
                 allow_unsandboxed=self._allow_unsandboxed,
             )
         except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_scratch(scratch)
             raise
         self._end = weakref.finalize(self, _close, process, scratch)
         host = PolicyHost(process, TimeBudget(_UNLIMITED))
@@ -172,7 +172,7 @@ class SandboxedPolicy:
 
 def _close(process: SandboxProcess, scratch: Path) -> None:
     process.close()
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_scratch(scratch)
 
 
 def spaces_of(policy: CodePolicy) -> Spaces:

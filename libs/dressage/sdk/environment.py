@@ -30,6 +30,8 @@ from dressage.envs.state import Array
 from dressage.envs.stock import make_by_id, make_stock, source_of
 from dressage.errors import DeadlineExceeded, InvalidArgument
 from dressage.sandbox import ChannelClosed, Limits, ProtocolError, SandboxFailure, SandboxProcess
+from dressage.sandbox.pipe import MALFORMED
+from dressage.sandbox.scratch import remove_scratch
 from dressage.sdk.arguments import environment_id, own_environments, python_names
 from dressage.sdk.reward_source import Reward, reward_source
 
@@ -191,17 +193,17 @@ class _RewardProcess:
 
     def __init__(self, source: str, card: EnvironmentCard, *, allow_unsandboxed: bool) -> None:
         self.fields = _fields_read(source, card)
-        folder = tempfile.TemporaryDirectory(prefix="dressage-env-")
+        folder = Path(tempfile.mkdtemp(prefix="dressage-env-"))
         try:
             self._process = SandboxProcess.start(
                 "dressage.sdk.reward_process:serve",
                 limits=_LIMITS,
-                scratch=Path(folder.name),
+                scratch=folder,
                 hidden=HIDDEN,
                 allow_unsandboxed=allow_unsandboxed,
             )
         except BaseException:
-            folder.cleanup()
+            remove_scratch(folder)
             raise
         self.close = weakref.finalize(self, _end, self._process, folder)
         try:
@@ -227,7 +229,7 @@ class _RewardProcess:
         try:
             values = [float(value) for value in answer["values"]]
             return float(answer["total"]), dict(zip(self.terms, values, strict=True))
-        except (KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             raise RewardError("sandbox", "the sandbox sent a malformed answer.", seen=str(error)) from error
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -259,9 +261,9 @@ class _RewardProcess:
         return RewardError(failure.rule, failure.message, line=failure.line, seen=failure.seen)
 
 
-def _end(process: SandboxProcess, folder: tempfile.TemporaryDirectory[str]) -> None:
+def _end(process: SandboxProcess, folder: Path) -> None:
     process.close()
-    folder.cleanup()
+    remove_scratch(folder)
 
 
 def _fields_read(source: str, card: EnvironmentCard) -> Sequence[str]:

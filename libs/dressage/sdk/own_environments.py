@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import tempfile
 from pathlib import Path
 
 from dressage.envs import adding, custom
@@ -17,6 +16,7 @@ from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox import ChannelClosed, Limits, SandboxProcess
 from dressage.sandbox.process import import_path
+from dressage.sandbox.scratch import scratch_folder
 from dressage.sdk.adding_process import FOLDER
 
 _SECONDS = 300.0
@@ -35,8 +35,8 @@ def add(env_id: str, *, allow_unsandboxed: bool = False) -> EnvironmentCard:
     """
     folder = custom.folder_of(env_id)
     source = _source(env_id)
-    with tempfile.TemporaryDirectory(prefix="dressage-adding-") as name:
-        scratch, copy = Path(name) / "scratch", Path(name) / custom.SOURCE
+    with scratch_folder(prefix="dressage-adding-") as name:
+        scratch, copy = name / "scratch", name / custom.SOURCE
         scratch.mkdir()
         copy.mkdir()
         if source is not None:

@@ -165,7 +165,7 @@ def is_detail(event: event_pb2.Event, view: View) -> bool:
         return not event.scored.confirmed and event.iteration == view.judged_iteration
     if kind == "check_finished":  # the check before the training has the line of a judge that passes
         return event.check_finished.ok and event.check_finished.rollouts > 0
-    return kind == "evaluation_finished"
+    return kind in ("evaluation_finished", "artifact_written")  # the table at the end has policy and video
 
 
 def evaluating(view: View) -> tuple[int, int] | None:
@@ -429,7 +429,10 @@ def _format_judged(judged: event_pb2.Judged) -> str | None:
         return None  # there are too many single rollouts
     verdict = "passed" if judged.judgment.passed else "not passed"
     why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
-    return f"{'/'.join(judged.subject.split('/')[-2:])} judged {judged.judgment.score:.2f}, {verdict}{why}"
+    member = (
+        f"{short(judged.subject)} " if _is_member(judged.subject) else ""
+    )  # else the iteration, which begins the line
+    return f"{member}judged {judged.judgment.score:.2f}, {verdict}{why}"
 
 
 _WITHOUT_LINE = ("progress", "phase_changed", "state_changed", "evaluation_finished", "search_improved")

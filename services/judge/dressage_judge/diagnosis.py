@@ -9,6 +9,8 @@ from dressage.contracts import JudgeResult
 
 _SHOWN_CRITERIA = 3
 _SHOWN_EVIDENCE = 6
+_UNITS = {"m_s": "m/s", "rad_s": "rad/s", "m": "m", "s": "s", "rad": "rad", "deg": "degrees", "hz": "Hz"}
+_UNIT = re.compile(rf"_({'|'.join(_UNITS)})$")
 _NOT_TAG = re.compile(r"[^a-z0-9]+")
 
 
@@ -54,8 +56,16 @@ def _evidence(evidence: Mapping[str, float], about: list[str]) -> str:
         return (-len(related & set(_words(name).split())), place)
 
     ordered = [entry for _, entry in sorted(enumerate(evidence.items()), key=rank)]
-    shown = ", ".join(f"{_words(name)} {value:.4g}" for name, value in ordered[:_SHOWN_EVIDENCE])
+    shown = ", ".join(_measured(name, value) for name, value in ordered[:_SHOWN_EVIDENCE])
     return shown + (", …" if len(ordered) > _SHOWN_EVIDENCE else "")
+
+
+def _measured(name: str, value: float) -> str:
+    """Return a value with its name; the unit at the name's end goes behind the value: `mean velocity 1.36 m/s`."""
+    unit = _UNIT.search(name)
+    if unit is None or unit.start() == 0:
+        return f"{_words(name)} {value:.4g}"
+    return f"{_words(name[: unit.start()])} {value:.4g} {_UNITS[unit[1]]}"
 
 
 def _words(name: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 
 import grpc
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.artifacts import ArtifactStore
+from dressage.sandbox.scratch import remove_scratch
 from dressage.serving.channels import connect
 from dressage.serving.server import GrpcServer, RunningService
 from dressage.serving.stores import open_service_store
@@ -53,7 +53,7 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
             await channel.close()
         runner.close()
         if not settings.scratch:
-            shutil.rmtree(scratch, ignore_errors=True)
+            remove_scratch(scratch)
 
     return RunningService(address, stop)
 

@@ -32,7 +32,7 @@ Tool = Callable[[Mapping[str, Any]], str]
 MAX_TOOL_CALLS = 40
 """Maximum number of tool calls of a task."""
 
-_BUSY = frozenset({"LLM_AGENT_BUSY"})
+_BUSY = frozenset({"LLM_AGENT_BUSY", "SANDBOX_QUEUE_FULL", "RENDER_QUEUE_FULL"})
 _DESCRIBE_SECONDS = 120.0
 """The first call of a new llm-agent process waits until its client library is imported."""
 
@@ -43,16 +43,16 @@ _BACKOFF_CAP = 5.0
 async def call_with_retries(
     call: Callable[[], Awaitable[T]],
     *,
-    seconds: float = _RETRY_SECONDS,
+    seconds: float | None = None,
     waiting: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
     """Retry an idempotent call with jittered backoff while the service is unavailable.
 
-    :param seconds: time after which the error is raised.
+    :param seconds: time after which the error is raised; a minute if None.
     :param waiting: called once, before the first retry.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + seconds
+    deadline = loop.time() + (_RETRY_SECONDS if seconds is None else seconds)
     backoff = 0.2
     while True:
         try:

@@ -7,6 +7,9 @@ from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+DAY = 86_400.0
+"""Seconds of a day."""
+
 Clock = Callable[[], datetime]
 
 

@@ -21,8 +21,8 @@ from dressage.serving.access import current_principal
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient
-from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import request_ids, sessions, speeds
+from dressage_orchestrator.clock import DAY
+from dressage_orchestrator.database import request_ids, retention, sessions, speeds
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.launch.local import available_cores
@@ -255,10 +255,7 @@ class Sessions:
                     raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
                 sessions.request_cancel(tx, session, "deleted by a caller")
 
-            def edit(entry: v1.Session) -> None:
-                entry.delete_time.CopyFrom(timestamp(tx.now))
-
-            return sessions.change(tx, session, edit)
+            return sessions.delete(tx, session, grace_seconds=self._settings.retention_deleted_days * DAY)
 
         deleted = await self.transact(mark)
         if request.force:
@@ -270,9 +267,18 @@ class Sessions:
         """Revert a deletion."""
 
         def unmark(tx: Transaction) -> v1.Session:
+            tx.lock(resource_names.session_name(session))
             if not sessions.get(tx, session).HasField("delete_time"):
                 raise FailedPrecondition(f"session {session!r} is not deleted", reason="SESSION_NOT_DELETED")
-            return sessions.change(tx, session, lambda entry: entry.ClearField("delete_time"))
+            if retention.is_claimed(tx, session):
+                message = f"session {session!r} is being removed, because its grace period has ended"
+                raise FailedPrecondition(message, reason="SESSION_PURGED")
+
+            def edit(entry: v1.Session) -> None:
+                entry.ClearField("delete_time")
+                entry.ClearField("purge_time")
+
+            return sessions.change(tx, session, edit)
 
         return await self.transact(unmark)
 

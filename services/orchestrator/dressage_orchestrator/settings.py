@@ -115,6 +115,31 @@ class Settings(ServingSettings):
     kubernetes_relist_seconds: float = Field(45.0, ge=1, le=600, description="seconds between two full lists of Jobs")
     benchmark_parallel: int = Field(2, ge=1, le=64, description="maximum number of concurrent sessions of a benchmark")
 
+    retention_seconds: float = Field(
+        3600.0, ge=0, description="seconds between two removals of what the retention settings name; 0: never"
+    )
+    retention_deleted_days: float = Field(
+        30.0, ge=0, le=36_500, description="days after which a deleted session and its artifacts are removed"
+    )
+    retention_ended_days: float = Field(
+        0.0, ge=0, le=36_500, description="days after which an ended session is deleted; 0: never"
+    )
+    retention_history_days: float = Field(
+        30.0,
+        ge=0,
+        le=36_500,
+        description="days after which an ended session loses its workflow history, records of reports and trainers' logs",
+    )
+    retention_events_days: float = Field(
+        90.0, ge=0, le=36_500, description="days after which an ended session loses its events, except the last"
+    )
+    retention_request_days: float = Field(
+        30.0, ge=1, le=36_500, description="days for which a repeated request_id is recognised"
+    )
+    retention_unreferenced_days: float = Field(
+        30.0, ge=1, le=36_500, description="age in days at which artifacts without a session are removed"
+    )
+
     @field_validator("run_deadline_seconds")
     @classmethod
     def _long_enough_for_a_checkpoint(cls, value: float) -> float:

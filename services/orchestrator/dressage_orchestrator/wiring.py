@@ -22,6 +22,7 @@ from dressage.api.v1 import (
     benchmark_service_pb2_grpc,
     environment_service_pb2_grpc,
     intent_service_pb2_grpc,
+    maintenance_service_pb2_grpc,
     session_service_pb2_grpc,
 )
 from dressage.artifacts import ArtifactStore
@@ -37,6 +38,7 @@ from dressage_orchestrator.api.benchmarks import BenchmarkServicer
 from dressage_orchestrator.api.environments import EnvironmentServicer
 from dressage_orchestrator.api.gate import PublicGate
 from dressage_orchestrator.api.intents import IntentServicer
+from dressage_orchestrator.api.maintenance import MaintenanceServicer
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
@@ -60,11 +62,13 @@ from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.principals import Principals
 from dressage_orchestrator.quotas import Quotas
 from dressage_orchestrator.replicas import Replica
+from dressage_orchestrator.retention import Policy, Retention
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.settings import Settings
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
 _RECONCILE_SECONDS = 5.0
+_RETENTION_POLL_SECONDS = 60.0
 
 
 async def start(
@@ -135,6 +139,7 @@ class _Parts:
     controller: RunController
     workflows: Workflows
     benchmarks: Benchmarks
+    retention: Retention
     runs: RunServicer
     server: GrpcServer
     membership: _Membership | None
@@ -194,8 +199,15 @@ async def _assemble(
         progress_seconds=settings.progress_seconds,
     )
     feedback = HumanFeedback(service, judge=engine.judge, workflows=workflows)
-    server = _server(settings, engine, notifier, service, feedback, benchmarks, runs, principals)
-    return _Parts(database, controller, workflows, benchmarks, runs, server, membership)
+    retention = Retention(
+        Policy.of(settings),
+        database=database,
+        store=store,
+        workflows=workflows,
+        launcher=lambda: controller.launcher,
+    )
+    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs, principals)
+    return _Parts(database, controller, workflows, benchmarks, retention, runs, server, membership)
 
 
 def _cores_of(pools: Mapping[str, Pool] | None, local: int, name: str) -> int:
@@ -232,6 +244,9 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     benchmarks = None if settings.hold else parts.benchmarks
     reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, benchmarks))
     stack.push_async_callback(_cancelled, reconciling)
+    if settings.retention_seconds and not settings.hold:
+        collecting = asyncio.create_task(_collect(settings, parts))
+        stack.push_async_callback(_cancelled, collecting)
 
 
 class _Membership:
@@ -295,6 +310,12 @@ async def _reconcile(workflows: Workflows, controller: RunController, benchmarks
             log.exception("could not reconcile")
 
 
+async def _collect(settings: Settings, parts: _Parts) -> None:
+    executor = parts.membership.replica.id if parts.membership else SINGLE_EXECUTOR
+    interval = settings.retention_seconds
+    await parts.retention.run(executor=executor, interval=interval, poll=min(interval, _RETENTION_POLL_SECONDS))
+
+
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
     async def channel(address: str, token: SecretStr | None) -> grpc.aio.Channel:
         opened = connect(address, token=token)
@@ -323,6 +344,7 @@ def _server(
     service: Sessions,
     feedback: HumanFeedback,
     benchmarks: Benchmarks,
+    retention: Retention,
     runs: RunServicer,
     principals: Principals,
 ) -> GrpcServer:
@@ -342,6 +364,12 @@ def _server(
     add(intent_service_pb2_grpc.add_IntentServiceServicer_to_server, intents, "dressage.v1.IntentService")
     add(artifact_service_pb2_grpc.add_ArtifactServiceServicer_to_server, artifacts, "dressage.v1.ArtifactService")
     add(benchmark_service_pb2_grpc.add_BenchmarkServiceServicer_to_server, bench, "dressage.v1.BenchmarkService")
+    maintenance = MaintenanceServicer(retention)
+    add(
+        maintenance_service_pb2_grpc.add_MaintenanceServiceServicer_to_server,
+        maintenance,
+        "dressage.v1.MaintenanceService",
+    )
     add(run_service_pb2_grpc.add_RunServiceServicer_to_server, runs, RUN_SERVICE)
     return server
 

@@ -7,10 +7,9 @@ import ctypes
 import os
 import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
 
+from dressage.sandbox.scratch import scratch_folder
 from dressage.serving import logs
 from pydantic import ValidationError
 from pydantic_settings import CliApp
@@ -47,8 +46,8 @@ def main() -> int:
         if settings.scratch is not None:
             settings.scratch.mkdir(parents=True, exist_ok=True)
             return int(asyncio.run(supervise(settings, settings.scratch, began=_BEGAN)))
-        with tempfile.TemporaryDirectory(prefix="dressage-run-", ignore_cleanup_errors=True) as scratch:
-            return int(asyncio.run(supervise(settings, Path(scratch), began=_BEGAN)))
+        with scratch_folder(prefix="dressage-run-") as scratch:
+            return int(asyncio.run(supervise(settings, scratch, began=_BEGAN)))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
-from dressage.sandbox.pipe import ProtocolError
+from dressage.sandbox.pipe import MALFORMED, ProtocolError
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -223,13 +223,19 @@ _FROM_LEARNER: dict[str, type[Any]] = {
         FailedMessage,
     )
 }
-_MAX_TEXT = 20_000
+_MAX_TEXT = 4000
+_MAX_NAME = 100
+_MAX_METRICS = 256
+"""Metrics of a member in one message; a backend has some forty and one for each term of the reward."""
+_MAX_MEMBERS = 1000
+_MAX_TENSORS = 256
+_MAX_COUNT = (1 << 63) - 1
 
 
 def parse(message: Mapping[str, Any]) -> LearnerMessage:
     """Return the typed message of a learner's dict.
 
-    :raises ProtocolError: for anything but a well-formed message.
+    :raises ProtocolError: for anything but a well-formed message within the bounds of counts and sizes.
     """
     kind = _FROM_LEARNER.get(str(message.get("type")))
     if kind is None:
@@ -262,31 +268,51 @@ def _checked(name: str, annotation: Any, value: Any) -> Any:
     kind = str(annotation)
     try:
         if kind == "int":
-            return int(value)
+            return _count(value)
         if kind == "float":
-            return float(value)
+            return _finite(value)
         if kind == "bool":
             return bool(value)
         if kind == "str":
             return str(value)[:_MAX_TEXT]
         if "MemberState" in kind:
-            return tuple(_member_state(entry) for entry in value)
+            return tuple(_member_state(entry) for entry in _bounded(value, _MAX_MEMBERS))
         if "MemberPolicy" in kind:
-            return tuple(_member_policy(entry) for entry in value)
-    except (TypeError, ValueError, KeyError, OverflowError, AttributeError) as error:
+            return tuple(_member_policy(entry) for entry in _bounded(value, _MAX_MEMBERS))
+    except MALFORMED as error:
         raise ProtocolError(f"the learner sent a malformed {name}: {error}") from None
     raise ProtocolError(f"the learner sent an unexpected {name}")
 
 
 def _member_state(entry: Any) -> MemberState:
-    metrics = {str(key)[:100]: float(value) for key, value in dict(entry["metrics"]).items()}
+    metrics = {str(key)[:_MAX_NAME]: float(value) for key, value in _bounded(entry["metrics"], _MAX_METRICS).items()}
     finite = {key: value for key, value in metrics.items() if np.isfinite(value)}
-    return MemberState(member=str(entry["member"]), env_step=int(entry["env_step"]), metrics=finite)
+    return MemberState(member=str(entry["member"]), env_step=_count(entry["env_step"]), metrics=finite)
 
 
 def _member_policy(entry: Any) -> MemberPolicy:
-    weights = {str(name): np.asarray(array) for name, array in dict(entry["weights"]).items()}
-    return MemberPolicy(str(entry["member"]), int(entry["env_step"]), dict(entry["card"]), weights)
+    weights = {str(name): np.asarray(array) for name, array in _bounded(entry["weights"], _MAX_TENSORS).items()}
+    return MemberPolicy(str(entry["member"]), _count(entry["env_step"]), dict(entry["card"]), weights)
+
+
+def _bounded(values: Any, most: int) -> Any:
+    if len(values) > most:
+        raise ValueError(f"{len(values)} entries; at most {most} are allowed")
+    return values
+
+
+def _count(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= _MAX_COUNT:
+        raise ValueError(f"a count out of range ({str(value)[:40]})")
+    return number
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not np.isfinite(number):
+        raise ValueError(f"a number that is not finite ({number})")
+    return number
 
 
 def _plain(value: Any) -> Any:

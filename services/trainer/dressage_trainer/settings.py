@@ -25,6 +25,9 @@ class TrainerSettings(BaseSettings):
     tls_ca: str = Field("", description="certificates (PEM) that identify the orchestrator; no TLS if empty")
     token: SecretStr = Field(description="run token")
     scratch: Path | None = Field(None, description="folder for this run's files; a temporary one if not set")
+    scratch_bytes: int = Field(
+        0, ge=0, description="how large the folder of this run's files may become, in bytes; 0: as the file system is"
+    )
     parent_pid: int | None = Field(None, description="end when this process, the parent, ends")
     deadline_seconds: float = Field(
         0.0, ge=0, description="checkpoint and exit before the process is this old, in seconds; 0: no limit"

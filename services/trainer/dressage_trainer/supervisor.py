@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import shutil
 import signal
 import time
 from enum import IntEnum
@@ -22,6 +21,8 @@ import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.errors import DressageError
 from dressage.sandbox.capabilities import capabilities
+from dressage.sandbox.machine import Machine
+from dressage.sandbox.scratch import remove_scratch
 from dressage.serving.metrics import package_version
 
 from dressage_trainer.assignments.context import (
@@ -126,7 +127,8 @@ class Supervisor:
     def __init__(self, settings: TrainerSettings, *, work: WorkStream, scratch: Path, terminate: asyncio.Event) -> None:
         self._work, self._scratch, self._terminate = work, scratch, terminate
         self._allow_unsandboxed = allow = settings.allow_unsandboxed
-        self._sandboxes = Sandboxes(scratch / "sandboxes", allow_unsandboxed=allow)
+        machine = Machine.here(scratch, scratch_bytes=settings.scratch_bytes)
+        self._sandboxes = Sandboxes(scratch / "sandboxes", allow_unsandboxed=allow, machine=machine)
         compiled = settings.compiled_cache or default_folder(os.environ)
         self._cache = CompiledCache(compiled)
         self._kernels = Kernels(compiled, scratch=scratch / "kernels", allow_unsandboxed=allow)
@@ -204,7 +206,7 @@ class Supervisor:
             result = await self._result_of(context, kind)
         finally:
             self._work.forget(assignment.id)
-            await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+            await asyncio.to_thread(remove_scratch, scratch)
         if result is not None:
             failure = result.failure.failure
             self._log.info("assignment ended", id=assignment.id, reason=failure.reason, message=failure.message)
@@ -218,7 +220,7 @@ class Supervisor:
             return None
         try:
             # An attempt that was killed may have left one.
-            await asyncio.to_thread(shutil.rmtree, context.scratch, ignore_errors=True)
+            await asyncio.to_thread(remove_scratch, context.scratch)
             context.scratch.mkdir(parents=True)
             return await _perform(context, kind)
         except DressageError as error:

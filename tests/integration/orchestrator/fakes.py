@@ -98,8 +98,11 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         self.judged: list[judge_pb.JudgeRequest] = []
         self.scored: list[judge_pb.ScoreRequest] = []
         self.sees = 100
+        self.admit: Callable[[str], None] = lambda kind: None
+        """Called with the name of each call; may refuse it."""
 
     async def Check(self, request: judge_pb.CheckRequest, context: Any) -> judge_pb.CheckResponse:
+        self.admit("check")
         self.checks.append(request)
         if "bad" in getattr(request, request.WhichOneof("subject")):
             failure = ev.CheckFailure(rule="undeclared-term", line=3, message="term 'x' is not declared", seen="x")
@@ -110,6 +113,7 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         return judge_pb.CheckResponse(ok=True, terms={"speed": "m/s"}, latex="v")
 
     async def Judge(self, request: judge_pb.JudgeRequest, context: Any) -> judge_pb.JudgeResponse:
+        self.admit("judge")
         self.judged.append(request)
         answer = judge_pb.JudgeResponse()
         if "# crashes" in request.judge_source:

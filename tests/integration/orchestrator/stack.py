@@ -12,6 +12,7 @@ from dressage.api.v1 import (
     benchmark_service_pb2_grpc,
     environment_service_pb2_grpc,
     intent_service_pb2_grpc,
+    maintenance_service_pb2_grpc,
     session_service_pb2_grpc,
 )
 from dressage.artifacts import ArtifactStore, DirectoryStore
@@ -62,6 +63,7 @@ class Stack:
         self.intents: Any = intent_service_pb2_grpc.IntentServiceStub(self.channel)
         self.artifacts: Any = artifact_service_pb2_grpc.ArtifactServiceStub(self.channel)
         self.benchmarks: Any = benchmark_service_pb2_grpc.BenchmarkServiceStub(self.channel)
+        self.maintenance: Any = maintenance_service_pb2_grpc.MaintenanceServiceStub(self.channel)
 
     async def stop(self) -> None:
         if self.service is not None:

@@ -9,6 +9,7 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition, ResourceExhausted
+from dressage_orchestrator import clients
 from dressage_orchestrator.lifecycle import outages
 
 from tests.fakes.specs import reward_session
@@ -119,6 +120,39 @@ async def test_a_provider_that_is_down_is_waited_for_until_it_answers(stack: Sta
     waits = [event.warning.message for event in events if event.warning.reason == "PROVIDER_UNAVAILABLE"]
     assert waits and "refuses requests" in waits[0] and "the last one 60 minutes later" in waits[0]
     assert not failing
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_full_queue_is_waited_for_within_the_budget(stack: Stack, monkeypatch, ends: bool) -> None:
+    monkeypatch.setattr(outages, "_QUEUE_PAUSE", 0.2)
+    monkeypatch.setattr(outages, "_LONGEST_QUEUE_PAUSE", 0.2)
+    monkeypatch.setattr(clients, "_RETRY_SECONDS", 0.3)
+    full = {"check": 3, "judge": 3, "agent": 3} if ends else {"check": 10**6, "judge": 0, "agent": 0}
+
+    def busy(kind: str, reason: str) -> None:
+        if full[kind]:
+            full[kind] -= 1
+            raise ResourceExhausted("256 checks and judgments are waiting already", reason=reason)
+
+    def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
+        busy("agent", "LLM_AGENT_BUSY")
+        return author(task)
+
+    stack.neighbours.agent.answer = answer
+    stack.neighbours.judge.admit = lambda kind: busy(
+        kind, "SANDBOX_QUEUE_FULL" if kind == "check" else "SANDBOX_TIMEOUT"
+    )
+    await stack.start()
+    spec = reward_session(intent="run", environment="environments/HalfCheetah-v5", seeds=1, steps_per_member=1000)
+    if not ends:
+        spec.budget.wall_time.FromSeconds(3)
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=spec, session_id="busy"))
+    events = await watch(stack.sessions, created.name)
+    session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
+    state = v1.SESSION_STATE_SUCCEEDED if ends else v1.SESSION_STATE_EXHAUSTED
+    assert session.state == state, session.state_reason
+    waits = [event.warning.message for event in events if event.warning.reason == "SERVICE_BUSY"]
+    assert waits and "waiting already" in waits[0] and "The session waits" in waits[0]
 
 
 async def test_an_author_changes_the_environment_that_its_caller_left_open(stack: Stack) -> None:

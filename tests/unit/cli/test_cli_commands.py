@@ -147,7 +147,7 @@ def test_a_failed_session_prints_reason_and_remedy(server: Background, capsys: p
     server.fake.ended = session
     assert invoke(RUN) == 1
     text = capsys.readouterr().out
-    assert "REWARD_REJECTED  line 3: no such field  fix the line" in text
+    assert "failed: REWARD_REJECTED; line 3: no such field; fix the line" in text
 
 
 def test_detach_returns_at_once_and_prints_how_to_follow(server: Background, capsys: pytest.CaptureFixture[str]):

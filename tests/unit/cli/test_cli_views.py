@@ -78,6 +78,7 @@ def test_a_checkpoint_is_one_line_whatever_the_order_of_its_events() -> None:
         "[1] checkpoint at 100 steps: score 0.80 0.40, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s",
     ]
     assert not any("default-s" in line and "judged" in line for line in lines)
+    assert [line for line in lines if "judged 0.60" in line] == ["[1] judged 0.60, not passed"]
     assert sum("0.60" in line for line in lines) == 1, "the score of the iteration is shown once"
     assert [line for line in views[-1].lines if "checkpoint at" in line] == checkpoints
 

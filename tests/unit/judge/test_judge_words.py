@@ -24,11 +24,13 @@ results = st.builds(
 
 
 def test_a_low_score_reports_weak_criteria_and_measured_values() -> None:
-    result = JudgeResult(0.3, {"upright": 0.9, "forward_speed": 0.1}, {"max_pitch": 0.2, "mean_speed": 0.734512})
+    result = JudgeResult(
+        0.3, {"upright": 0.9, "forward_speed": 0.1}, {"max_pitch_rad": 0.2, "mean_speed_m_s": 0.734512}
+    )
     text = diagnose(result, threshold=0.7)
     assert text == (
         "Score 0.30 stays below the threshold 0.70. What is lacking: forward speed (0.10). "
-        "Measured: mean speed 0.7345, max pitch 0.2."
+        "Measured: mean speed 0.7345 m/s, max pitch 0.2 rad."
     )
     assert failure_tags(result, threshold=0.7) == ["forward_speed"]
 

@@ -62,6 +62,8 @@ class Recorder:
     async def logs(self, run: str, *, tail_bytes: int) -> bytes | None:
         return None
 
+    def delete_logs(self, run: str) -> None: ...
+
     async def close(self) -> None: ...
 
     @property

@@ -265,6 +265,18 @@ def test_reports_of_an_ended_or_unknown_assignment_are_dropped(database: Databas
         assert assignments.get(tx, TRAIN).assignment.state == v1.ASSIGNMENT_STATE_CANCELLED
 
 
+def test_metrics_with_new_names_each_time_do_not_add_up(database: Database) -> None:
+    with database.begin() as tx:
+        for sequence in range(1, 40):
+            report = work.ProgressReport()
+            names = {f"{sequence}-{number}": 1.0 for number in range(100)}
+            report.members.add(member="a", env_step=sequence, metrics=names)
+            numbered = work.Report(sequence=sequence, assignment=1, progress=report)
+            reports.record(tx, RUN, 1, numbered, Limits(progress_seconds=60, max_failures=1))
+        member = assignments.members(tx, TRAIN)[0]
+    assert "39-0" in member.metrics and len(member.metrics) <= 256
+
+
 def test_progress_events_are_bounded_in_time(database: Database) -> None:
     report = work.ProgressReport(members=[work.MemberProgress(member="a", env_step=40)], steps_per_second=16.0)
     with database.begin() as tx:

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
+from dressage.errors import DressageError, FailedPrecondition, Internal, InvalidArgument, ResourceExhausted, Unavailable
 from dressage.sdk.role_options import by_role
 from dressage.sdk.specs import SpecOptions, make_spec
 from dressage.serving.costs import attach_cost, attached_cost
 from dressage_orchestrator.lifecycle import role_models
-from dressage_orchestrator.lifecycle.outages import through_outages
+from dressage_orchestrator.lifecycle.outages import Wait, through_outages, with_cost_of_all
 
 
 def options(**more):
@@ -70,11 +70,15 @@ class Provider:
     async def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
 
-    async def report(self, error: DressageError, pause: float, left: float) -> None:
-        self.reports.append((error.reason, pause, left))
+    async def report(self, error: DressageError, wait: Wait) -> None:
+        self.reports.append((error.reason, wait.pause, wait.left))
 
-    def run(self, seconds: float) -> agent_pb.TaskResult:
-        return asyncio.run(through_outages(self.call, seconds=seconds, report=self.report, sleep=self.sleep))
+    def run(self, seconds: float, *, queue_seconds: float = 0.0) -> agent_pb.TaskResult:
+        call = with_cost_of_all(self.call)
+        waits = through_outages(
+            call, seconds=seconds, queue_seconds=queue_seconds, report=self.report, sleep=self.sleep
+        )
+        return asyncio.run(waits)
 
 
 def down(count: int) -> list[DressageError]:
@@ -103,3 +107,20 @@ def test_other_errors_are_not_waited_for():
     with pytest.raises(FailedPrecondition):
         provider.run(100.0)
     assert not provider.pauses
+
+
+@pytest.mark.parametrize("reason", ["LLM_AGENT_BUSY", "SANDBOX_QUEUE_FULL", "SANDBOX_TIMEOUT"])
+def test_a_place_is_waited_for_longer_than_an_outage(reason):
+    provider = Provider(*[ResourceExhausted("64 tasks are running", reason=reason) for _ in range(100)], *down(2))
+    provider.run(60.0, queue_seconds=3600.0)
+    assert len(provider.pauses) == 102 and max(provider.pauses[:100]) == 30 and provider.pauses[100:] == [10, 20]
+    busy = Provider(*[ResourceExhausted("64 tasks are running", reason=reason) for _ in range(100)])
+    with pytest.raises(ResourceExhausted):
+        busy.run(3600.0, queue_seconds=120.0)
+    assert sum(busy.pauses) == 120
+
+
+def test_a_service_that_stops_or_is_away_is_an_outage():
+    provider = Provider(Internal("the server stopped", reason="CANCELLED"), Unavailable("no answer"))
+    provider.run(60.0)
+    assert [reason for reason, *_ in provider.reports] == ["CANCELLED", Unavailable.default_reason]

@@ -14,6 +14,7 @@ from dressage.api.v1 import session_pb2
 from dressage.artifacts.store import Grant
 from dressage.envs.trajectory import Trajectory
 from dressage.policies import PolicyCard
+from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.train import Training
@@ -103,6 +104,9 @@ class Sandboxes:
         assert self.learner is not None, "no learner is needed"
         self.started.append(spec)
         return self.learner
+
+    def fitted(self, limits: Limits) -> Limits:
+        return limits
 
     def end(self, process: Learner) -> None:
         process.kill()

@@ -122,8 +122,9 @@ def test_clips_are_those_of_vec_normalize_in_training_and_export(tmp_path, monke
     messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=128, members=(MemberTask("a", CLIPPED, 1),))
     assert [(one.clip_obs, one.clip_reward) for one in made] == [(0.5, 0.25)]
     (member,) = messages[-1].policies
-    assert member.card["clip"] == 0.5 and member.card["statistics"]["reward_clip"] == 0.25
-    assert member.card["provenance"]["hyperparameters"]["observation_clip"] == 0.5
+    card = PolicyCard.from_dict(member.card)
+    assert card.clip == 0.5 and card.statistics["reward_clip"] == 0.25
+    assert card.provenance["hyperparameters"]["observation_clip"] == 0.5
     acts_alike(member, tmp_path, "ppo")
 
 

@@ -1141,6 +1141,7 @@ class Session(google.protobuf.message.Message):
     START_TIME_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
     DELETE_TIME_FIELD_NUMBER: builtins.int
+    PURGE_TIME_FIELD_NUMBER: builtins.int
     ETAG_FIELD_NUMBER: builtins.int
     CURRENT_ITERATION_FIELD_NUMBER: builtins.int
     PHASE_FIELD_NUMBER: builtins.int
@@ -1241,6 +1242,10 @@ class Session(google.protobuf.message.Message):
         """Time of the deletion; not set unless deleted."""
 
     @property
+    def purge_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Time after which a deleted session and its artifacts are removed (AIP-164); not set unless deleted."""
+
+    @property
     def best_judgment(self) -> Global___Judgment:
         """The judgment of the best iteration: the mean over seeds of its best config."""
 
@@ -1285,6 +1290,7 @@ class Session(google.protobuf.message.Message):
         start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         delete_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        purge_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         etag: builtins.str = ...,
         current_iteration: builtins.int = ...,
         phase: Global___Phase.ValueType = ...,
@@ -1313,8 +1319,8 @@ class Session(google.protobuf.message.Message):
         options_of_author: Global___EnvironmentOptions | None = ...,
         owner: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "purge_time", b"purge_time", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "purge_time", b"purge_time", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session

@@ -164,14 +164,14 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """Marks an ended session as deleted; with `force`, cancels it first.
+        """Marks an ended session as deleted; with `force`, cancels it first. The server removes it at its `purge_time`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UndeleteSession(self, request, context):
-        """Reverts a deletion.
+        """Reverts a deletion, until the session's `purge_time`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

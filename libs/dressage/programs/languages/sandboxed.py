@@ -6,7 +6,6 @@ What the process sends is checked and made anew: it may be hostile.
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dressage.programs.syntax import Language, Program, parse, to_text
 from dressage.programs.trace import Agent, Contents, Step, Trace
 from dressage.sandbox import call
 from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.scratch import scratch_folder
 
 SECONDS = 300.0
 """Longest time of a call."""
@@ -98,8 +98,8 @@ def read_replies_in_sandbox(
         expected = "a language whose plug-in reads replies"
         raise InvalidArgument(field="environment", value=description.name, expected=expected)
     request = {"name": description.name, "replies": list(replies)}
-    with tempfile.TemporaryDirectory(prefix="language-", dir=scratch) as folder:
-        rows = _call("read", description, request, limits, Path(folder), allow_unsandboxed=allow_unsandboxed)
+    with scratch_folder(scratch, prefix="language-") as folder:
+        rows = _call("read", description, request, limits, folder, allow_unsandboxed=allow_unsandboxed)
     if not isinstance(rows, list) or len(rows) != len(replies):
         raise _malformed(description, ValueError("another number of replies"))
     return [_canonical(texts, description.language) for texts in rows]
@@ -144,8 +144,8 @@ def _ask(
         "states": list(states),
         "trace": trace,
     }
-    with tempfile.TemporaryDirectory(prefix="dressage-language-") as scratch:
-        return _call("play", description, request, LIMITS, Path(scratch))
+    with scratch_folder(prefix="dressage-language-") as scratch:
+        return _call("play", description, request, LIMITS, scratch)
 
 
 def _call(

@@ -77,6 +77,7 @@ RULES: dict[str, Rule] = {
     "dressage.v1.BenchmarkService/ListBenchmarks": _READ,
     "dressage.v1.BenchmarkService/WatchBenchmark": _READ,
     "dressage.v1.BenchmarkService/CancelBenchmark": Rule(Role.USER, "benchmark"),
+    "dressage.v1.MaintenanceService/CollectGarbage": Rule(Role.ADMIN),
 }
 """By `package.Service/Method`."""
 
@@ -99,7 +100,7 @@ class PublicGate:
             self._take(principal.name, rate)
         rule = RULES.get(method)
         if rule is None or principal.role < rule.role:
-            needed = "nobody may call it" if rule is None else f"it needs the role {rule.role.name.lower()}"
+            needed = "it has no rule" if rule is None else f"it needs the role {rule.role.name.lower()}"
             message = f"{principal.name} ({principal.role.name.lower()}) may not call {method}: {needed}"
             raise PermissionDenied(message, reason="ROLE_TOO_LOW")
 
@@ -121,7 +122,8 @@ class PublicGate:
         name = "/".join(parts[:2])
         owner = await self._service.read(lambda tx: _owner(tx, rule.owned, name))
         if owner is not None and owner != principal.name:
-            message = f"{name} belongs to {owner or 'nobody'}; only its owner and administrators may change it"
+            belongs = f"belongs to {owner}; only its owner" if owner else "has no owner; only"
+            message = f"{name} {belongs} {'and ' if owner else ''}administrators may change it"
             raise PermissionDenied(message, reason="NOT_THE_OWNER", metadata={"owner": owner})
 
     def record(self, principal: Principal | None, method: str, request: Any, response: Any, code: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -10,10 +10,14 @@ from dressage_orchestrator.clock import micros
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import CHARGES
 
+_KEPT = timedelta(days=60)
+"""Longer than any quota counts."""
+
 
 def record(tx: Transaction, principal: str, key: str, dollars: float) -> None:
-    """Record a charge; a repeated key changes nothing, because its reply came from the journal."""
+    """Record a charge, and forget old ones; a repeated key changes nothing, because its reply came from the journal."""
     tx.lock(f"charge/{key}")
+    tx.execute(sa.delete(CHARGES).where(CHARGES.c.create_micros < micros(tx.now - _KEPT)))
     if tx.execute(sa.select(CHARGES.c.key).where(CHARGES.c.key == key)).one_or_none() is None:
         row = {"key": key, "principal": principal, "dollars": dollars, "create_micros": micros(tx.now)}
         tx.execute(sa.insert(CHARGES).values(**row))

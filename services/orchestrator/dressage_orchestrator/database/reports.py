@@ -26,6 +26,7 @@ from dressage_orchestrator.database.runs import RunRow
 from dressage_orchestrator.database.tables import ASSIGNMENTS, REPORT_SEQUENCES, REPORTS
 
 _MAX_CONDITIONS = 50
+_MAX_METRICS = 256
 _MESSAGE_LIMIT = 2000
 
 
@@ -225,6 +226,8 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
 
         def edit(member: v1.Member, entry: work.MemberProgress = entry) -> None:
             member.env_steps = entry.env_step
+            if len(member.metrics.keys() | entry.metrics.keys()) > _MAX_METRICS:
+                member.metrics.clear()  # names that differ in each report must not add up
             for name, value in entry.metrics.items():
                 member.metrics[name] = value
 

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from dressage.errors import AlreadyExists
 from google.protobuf.message import Message
 
+from dressage_orchestrator.clock import micros
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import REQUEST_IDS
 
@@ -34,7 +35,7 @@ def record(tx: Transaction, method: str, request_id: str, request: Message, reso
     """Record the resource of a request."""
     if request_id:
         row = {"method": method, "request_id": request_id, "request_sha256": _digest(request), "resource": resource}
-        tx.execute(sa.insert(REQUEST_IDS).values(**row))
+        tx.execute(sa.insert(REQUEST_IDS).values(**row, create_micros=micros(tx.now)))
 
 
 def _digest(request: Message) -> str:

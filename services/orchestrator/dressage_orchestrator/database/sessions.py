@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -165,7 +166,8 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
         message.update_time.CopyFrom(timestamp(tx.now))
 
     def columns(message: v1.Session) -> dict[str, Any]:
-        return {"state": message.state, "deleted": message.HasField("delete_time")}
+        # A session that was resumed has a new history, which retention removes again.
+        return {"state": message.state, **times(message), **({} if message.state in ENDED else {"removed": 0})}
 
     swapped = swap(tx, SESSIONS, {"id": session}, v1.Session, apply, columns)
     if swapped is None:
@@ -177,6 +179,29 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
     tx.touch(message.name)
     message.etag = str(version)
     return message
+
+
+def delete(tx: Transaction, session: str, *, grace_seconds: float) -> v1.Session:
+    """Mark a session as deleted; its removal begins after the grace period.
+
+    :raises NotFound: when there is none.
+    """
+
+    def edit(message: v1.Session) -> None:
+        message.delete_time.CopyFrom(timestamp(tx.now))
+        message.purge_time.CopyFrom(timestamp(tx.now + timedelta(seconds=grace_seconds)))
+
+    return change(tx, session, edit)
+
+
+def times(message: v1.Session) -> dict[str, Any]:
+    """Columns of a session's deletion and end, from its message."""
+    end = message.end_time if message.HasField("end_time") else message.update_time
+    return {
+        "deleted": message.HasField("delete_time"),
+        "delete_micros": message.delete_time.ToMicroseconds(),
+        "end_micros": end.ToMicroseconds() if message.state in ENDED else 0,
+    }
 
 
 def request_cancel(tx: Transaction, session: str, reason: str | None) -> None:

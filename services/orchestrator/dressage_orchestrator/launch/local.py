@@ -138,6 +138,10 @@ class LocalLauncher:
         """Read the end of the run's log file (see `Launcher.logs`)."""
         return await asyncio.to_thread(_tail_of, self._log_path(run), tail_bytes)
 
+    def delete_logs(self, run: str) -> None:
+        """Delete the run's log file."""
+        self._log_path(run).unlink(missing_ok=True)
+
     async def close(self) -> None:
         """Terminate all trainers."""
         await self._cancel(list(self._tasks.values()))

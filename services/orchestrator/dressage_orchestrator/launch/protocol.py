@@ -143,6 +143,10 @@ class Launcher(Protocol):
         """
         ...
 
+    def delete_logs(self, run: str) -> None:
+        """Delete the logs of an ended run that this launcher keeps. Call it from any thread."""
+        ...
+
     async def close(self) -> None:
         """Terminate all trainers that are children of this process."""
         ...

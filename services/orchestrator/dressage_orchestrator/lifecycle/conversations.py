@@ -7,20 +7,19 @@ answered from the journal, independent of the order of replies.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import event_pb2 as ev
-from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, ResourceExhausted
 from dressage.serving.costs import attached_cost
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import Tool, all_of
-from dressage_orchestrator.lifecycle import budget
+from dressage_orchestrator.lifecycle import budget, service_calls
 from dressage_orchestrator.lifecycle.context import SessionContext
-from dressage_orchestrator.lifecycle.outages import REASONS as OUTAGES
-from dressage_orchestrator.lifecycle.outages import patience, through_outages
+from dressage_orchestrator.lifecycle.outages import with_cost_of_all
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.role_models import model_of
 
@@ -78,24 +77,18 @@ def converse_each(
     async def waiting() -> None:  # the trainer's lease is released during an outage
         await context.engine.controller.release(context.session)
 
-    slots, seconds = asyncio.Semaphore(CONCURRENT_TASKS), _patience(context, session)
-
-    async def report(error: DressageError, pause: float, left: float) -> None:
-        await asyncio.to_thread(_report_outage, context, number, error, pause, left)
+    slots = asyncio.Semaphore(CONCURRENT_TASKS)
 
     async def run(task: agent_pb.Task) -> agent_pb.TaskResult:
+        once = with_cost_of_all(lambda: context.engine.agent.converse(task, tools, waiting=waiting))
         async with slots:
-            return await through_outages(
-                lambda: context.engine.agent.converse(task, tools, waiting=waiting), seconds=seconds, report=report
-            )
+            return await service_calls.patiently(context, number, session, once)
 
     for task in tasks:
         _address(context, task)
         task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
-    waves = max(1, -(-len(tasks) // CONCURRENT_TASKS))
-    answers = context.call(
-        all_of(*(run(task) for task in tasks)), seconds=waves * (2 * context.engine.settings.task_seconds + seconds)
-    )
+    # Each attempt has the client's deadline, and the wait between them a bound.
+    answers = context.call(all_of(*(run(task) for task in tasks)), seconds=math.inf)
     for task, answer in zip(tasks, answers, strict=True):
         role = task.WhichOneof("role") or ""
         if isinstance(answer, DressageError):
@@ -103,10 +96,9 @@ def converse_each(
         else:
             reply = ev.AgentReplied(role=role, model=answer.model, summary=_summary(answer), cost=answer.cost)
             context.store.record_reply(number, reply, key=f"replied/{task.key}")
-    outage = next((a for a in answers if isinstance(a, DressageError) and a.reason in OUTAGES), None)
-    if outage is not None and budget.wall_time_exhausted(session, now=context.store.now()):
-        reason = f"the budget of time ended while the session waited for the provider: {outage.message}"
-        raise Exhausted(reason, kind="wall_time")
+    for answer in answers:
+        if isinstance(answer, DressageError):
+            service_calls.raise_if_out_of_time(context, session, answer)
     return answers
 
 
@@ -116,21 +108,6 @@ def _address(context: SessionContext, task: agent_pb.Task) -> None:
     chosen = model_of(context.spec, task.WhichOneof("role") or "")
     task.model, task.api_base = chosen.model, chosen.api_base
     task.thinking = task.thinking or chosen.thinking
-
-
-def _patience(context: SessionContext, session: v1.Session) -> float:
-    """Return for how many seconds to wait for a provider: within the session's wall-clock budget."""
-    deadline = budget.wall_time_deadline(session)
-    allowed = patience(context.spec)
-    return allowed if deadline is None else max(0.0, min(allowed, deadline - context.store.now().timestamp()))
-
-
-def _report_outage(context: SessionContext, number: int, error: DressageError, pause: float, left: float) -> None:
-    rest = f"{left:.0f} s" if left < 120 else f"{left / 60:.0f} minutes"
-    message = f"{error.message.rstrip('.')}. The session waits: the next attempt is in {pause:.0f} s, the last one {rest} later"
-    # One event a minute for all concurrent tasks.
-    minute = int(context.store.now().timestamp() // 60)
-    context.store.warn("PROVIDER_UNAVAILABLE", message, iteration=number, key=f"outage/{number}/{minute}")
 
 
 def session_error(error: DressageError) -> Exception:

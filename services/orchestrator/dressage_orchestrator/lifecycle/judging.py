@@ -15,7 +15,7 @@ from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.costs import add_cost, attached_cost
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.lifecycle import aggregate, board, budget, role_models
+from dressage_orchestrator.lifecycle import aggregate, board, budget, role_models, service_calls
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
 
@@ -52,7 +52,9 @@ def judge_by_code(
     context: SessionContext, assignment: str, rollouts: Sequence[str], judge_source: str
 ) -> list[v1.Member]:
     """Judge rollouts of an assignment by code and store the verdicts; returns the members. In a step."""
-    answer = context.call(context.engine.judge.judge(_request(context, rollouts, judge_source)))
+    request = _request(context, rollouts, judge_source)
+    number = resource_names.parse_assignment(assignment).iteration
+    answer = service_calls.call(context, number, lambda: context.engine.judge.judge(request))
     return _record(context, assignment, answer)
 
 
@@ -113,7 +115,7 @@ def _judge_by_video(
     request.remaining_budget.CopyFrom(budget.remaining(session))
     total = v1.Cost()
     try:
-        answer = context.call(context.engine.judge.judge(request))
+        answer = service_calls.call(context, parts.iteration, lambda: context.engine.judge.judge(request))
     except DressageError as error:
         answer = judge_pb.JudgeResponse()
         add_cost(total, attached_cost(error))

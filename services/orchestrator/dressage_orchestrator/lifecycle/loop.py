@@ -88,7 +88,8 @@ def _iterate(context: SessionContext, method: Method, work: MethodSession) -> Ou
         _finish(context, method, number, passed=evaluated.passed)
         if evaluated.passed:
             return Outcome(v1.SESSION_STATE_SUCCEEDED)
-    raise Exhausted(f"all {last} iterations are used and the score is below {method.goal(context.spec)}")
+    used = "the only iteration is" if last == 1 else f"all {last} iterations are"
+    raise Exhausted(f"{used} used and the score is below {method.goal(context.spec)}")
 
 
 def _plan(context: SessionContext) -> Json:

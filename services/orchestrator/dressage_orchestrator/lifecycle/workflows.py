@@ -194,6 +194,21 @@ class Workflows:
         with SetWorkflowID(key):
             DBOS.start_workflow(session_workflow, session, epoch)
 
+    def delete_history(self, session: str) -> int:
+        """Delete what DBOS recorded of a session's workflows; return their number.
+
+        :raises FailedPrecondition: on a read-only server, or while one of them runs.
+        """
+        self.check_launched()
+        prefix = _workflow_id(session, 0)[:-1]
+        entries = DBOS.list_workflows(workflow_id_prefix=prefix, load_input=False, load_output=False)
+        running = [entry.workflow_id for entry in entries if entry.status in _LIVE_WORKFLOWS]
+        if running:
+            raise FailedPrecondition(f"workflow {running[0]} has not ended", reason="WORKFLOW_RUNNING")
+        if entries:
+            DBOS.delete_workflows([entry.workflow_id for entry in entries])
+        return len(entries)
+
     def wake(self, session: str) -> None:
         """Wake the session's workflow if it waits in this process."""
         self._engine.wakeups.wake(session)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +13,46 @@ from typing import Any
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1.session_pb2 import Failure
 from dressage.artifacts.store import Grant
+from dressage.errors import DressageError
+from dressage.sandbox.pipe import ChannelClosed
 
 from dressage_trainer.evaluation.player_pool import PlayerPool
 from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import Sandboxes
-from dressage_trainer.lease.work import EarlyEnd, WorkStream
+from dressage_trainer.lease.work import REPORTS_BACKED_UP, EarlyEnd, WorkStream
+from dressage_trainer.messages import NO_ROOM
 from dressage_trainer.speed.compiled import CompiledCache, Fillings
 
 Cause = pb.AssignmentFailure.Cause
+_SHOWN = 1000
+
+
+class UntrustedInput(DressageError):
+    """What a process with generated code sent or left in its folder cannot be used: the code is to blame, not the machine."""
+
+    default_reason = "SANDBOX_OUTPUT_REFUSED"
+
+
+@contextmanager
+def untrusted(sender: str) -> Iterator[None]:
+    """Blame a process with generated code for every failure in using what it sent, whatever the failure is.
+
+    A full disk, reports that no orchestrator accepts and the end of the process itself are not its doing.
+
+    :param sender: for the message, as "the learner".
+    :raises UntrustedInput: in place of what was raised.
+    """
+    try:
+        yield
+    except (ChannelClosed, UntrustedInput):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            raise
+        if isinstance(error, DressageError) and error.reason == REPORTS_BACKED_UP:
+            raise
+        text = error.message if isinstance(error, DressageError) else f"{type(error).__name__}: {error}"
+        raise UntrustedInput(f"{sender} sent what cannot be used: {text[:_SHOWN]}") from error
 
 
 @dataclass(frozen=True)

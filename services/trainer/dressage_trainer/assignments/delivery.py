@@ -19,6 +19,7 @@ from dressage.api.v1 import session_pb2
 from dressage.errors import DressageError, FailedPrecondition, NotFound
 from dressage.limits import CHECKPOINT_INDEX, CHECKPOINTS_INDEXED
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, PolicyCard, load, save_bundle, to_onnx
+from dressage.training.eventfile import FILE_NAME
 
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.evaluation.rollouts import LABELS, Episode, evaluation, representative
@@ -26,7 +27,10 @@ from dressage_trainer.lease.files import copy_from_sandbox, get_file, put_files
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage, WarningMessage
 
 _ONNX_FILE = "policy.onnx"
-_MAX_TENSORBOARD_FILES = 50
+_RECORDS = ("metrics.jsonl", f"tb/{FILE_NAME}")
+"""Files of each member, below its folder. Others, whatever their names, are not read."""
+_MAX_RECORD_BYTES = 1 << 28
+_MAX_WARNINGS = 200
 
 
 def policy_item(reference: pb.PolicyRef) -> str:
@@ -87,9 +91,12 @@ class Delivery:
         self._stored = list(stored)
 
     def warn(self, message: WarningMessage) -> None:
-        """Report a warning."""
-        warning = pb.WarningReport(reason=message.reason, message=message.message, member=message.member)
-        self._context.report(f"warning/{next(self._warnings)}", warning=warning)
+        """Report a warning; after 200 of an assignment, further ones are dropped."""
+        number = next(self._warnings)
+        if number > _MAX_WARNINGS:
+            return
+        warning = pb.WarningReport(reason=message.reason[:100], message=message.message[:4000], member=message.member)
+        self._context.report(f"warning/{number}", warning=warning)
 
     def stopped(self, message: MemberStoppedMessage) -> None:
         """Report a member that cannot continue."""
@@ -169,12 +176,10 @@ class Delivery:
         """
         staged, folder = {}, folder or self._folder()
         for member in members:
-            base = sandbox / "members" / member
-            names = [base / "metrics.jsonl", *sorted((base / "tb").glob("*"))[:_MAX_TENSORBOARD_FILES]]
-            for path in names:
-                key = str(path.relative_to(sandbox))
+            for name in _RECORDS:
+                key = f"members/{member}/{name}"
                 try:
-                    staged[key] = copy_from_sandbox(path, sandbox, folder / key)
+                    staged[key] = copy_from_sandbox(sandbox / key, sandbox, folder / key, max_bytes=_MAX_RECORD_BYTES)
                 except NotFound:
                     continue
         return staged

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,21 @@ import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.contracts import RewardError
+from dressage.envs.cards import load_card
 from dressage.errors import DressageError, FailedPrecondition, NotFound, ResourceExhausted
+from dressage.policies import PolicyCard
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer import messages
 from dressage_trainer.assignments.context import (
     AssignmentContext,
+    UntrustedInput,
     all_members_stopped,
     assignment_refused,
     first_of,
+    generated_code_failed,
+    untrusted,
 )
 from dressage_trainer.assignments.delivery import (
     Delivery,
@@ -56,6 +62,8 @@ from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import key_of, request_of
 
 _SNAPSHOT_SECONDS = 25.0
+_PROGRESS_SECONDS = 0.1
+"""Between two reports of progress; the learner sends one every half second."""
 _LAST_SECONDS = 2.0
 """Time for the last evaluations when the trainer has to stop."""
 _MAX_SPARE_EVALUATORS = 4
@@ -97,6 +105,7 @@ class Training:
         self._learner: SandboxProcess | None = None
         self._learned = asyncio.Event()
         """The learner has sent its last message, or has ended."""
+        self._next_progress = 0.0
         self._snapshot_requested = False
         self._snapshot_answered = asyncio.Event()
         self._early_end = context.early_end
@@ -138,6 +147,8 @@ class Training:
                     for task in tasks:
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
+        except UntrustedInput as error:
+            return generated_code_failed(error.reason, error.message)
         except ResourceExhausted as error:  # episodes too long to score: another attempt would record the same
             return assignment_refused(error.reason, error.message)
         finally:
@@ -166,7 +177,8 @@ class Training:
         if self._starting is not None:
             learner = await self._starting
             await asyncio.to_thread(learner.kill)
-            records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
+            with untrusted("the learner"):
+                records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
             self._outbox.put(lambda: self._delivery.records(records))
             self._compile_for_later()
         await self._pool.foreground()
@@ -223,7 +235,8 @@ class Training:
         context = self._context
         resume = await fetch_checkpoints(context, self._delivery)
         names = [path.name for path in resume]
-        spec = train_spec(self._task, cores=self._cores, resume=names, memory_bytes=LEARNER_LIMITS.memory_bytes)
+        memory = context.sandboxes.fitted(LEARNER_LIMITS).memory_bytes
+        spec = train_spec(self._task, cores=self._cores, resume=names, memory_bytes=memory)
         sandbox, compiled = self._sandbox(spec)
         self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
         self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
@@ -233,10 +246,11 @@ class Training:
         await asyncio.to_thread(learner.channel.send, spec.to_dict())
         last = await self._listen(learner)
         if isinstance(last, messages.DoneMessage):
-            records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
-            self._outbox.put(lambda: self._delivery.records(records))
-            for policy in last.policies:
-                await self._take_policy(policy)
+            with untrusted("the learner"):
+                records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
+                self._outbox.put(lambda: self._delivery.records(records))
+                for policy in last.policies:
+                    await self._take_policy(policy)
             self._compile_for_later()
         self._learned.set()
         return last
@@ -263,16 +277,16 @@ class Training:
         """Handle the learner's messages until the last one."""
         while True:
             try:
-                raw = await asyncio.to_thread(learner.channel.recv, timeout=None)
+                with untrusted("the learner"):
+                    message = messages.parse(await asyncio.to_thread(learner.channel.recv, timeout=None))
+                    self._check_members(message)
+                    if isinstance(message, messages.DoneMessage):
+                        return message
+                    if isinstance(message, messages.FailedMessage):
+                        return failed(message)
+                    await self._handle(message, learner.scratch)
             except ChannelClosed:
                 return died(await asyncio.to_thread(learner.wait, 10.0), self._task.algorithm)
-            message = messages.parse(raw)
-            self._check_members(message)
-            if isinstance(message, messages.DoneMessage):
-                return message
-            if isinstance(message, messages.FailedMessage):
-                return failed(message)
-            await self._handle(message, learner.scratch)
 
     def _check_members(self, message: messages.LearnerMessage) -> None:
         """Check that a message is about members of this training: their ids become paths and keys.
@@ -288,7 +302,9 @@ class Training:
     async def _handle(self, message: messages.LearnerMessage, sandbox: Path) -> None:
         match message:
             case messages.ProgressMessage():
-                self._context.report("", progress=_progress(message))
+                if (now := time.monotonic()) >= self._next_progress:  # it sends them as often as it likes
+                    self._next_progress = now + _PROGRESS_SECONDS
+                    self._context.report("", progress=_progress(message))
             case messages.WarningMessage():
                 self._delivery.warn(message)
                 if message.reason in ("CHECKPOINT_UNAVAILABLE", "CHECKPOINT_FAILED"):
@@ -331,6 +347,10 @@ class Training:
             return
         if len(self._taken) >= len(self._members) * (max(1, self._task.evaluations) + 1):
             raise ProtocolError("the learner sent more policies than there are evaluations")
+        card = PolicyCard.from_dict(policy.card)
+        expected = (self._task.environment, load_card(self._task.environment).observation_size)
+        if (card.environment, card.observation_size) != expected:
+            raise ProtocolError(f"the learner sent a policy of another environment ({card.environment[:40]!r})")
         self._taken.add(key)
         reference = await asyncio.to_thread(self._delivery.stage_policy, policy)
         self._outbox.put(functools.partial(self._send_policy, reference))

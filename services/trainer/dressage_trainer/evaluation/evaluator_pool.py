@@ -197,10 +197,7 @@ class _Evaluator:
                 self._process = None
             ended = process.kill()
             self._sandboxes.end(process)
-            beyond = (
-                process.peak_memory_bytes > EVALUATOR.limits.memory_bytes
-            )  # otherwise the machine's memory was short
-            if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
+            if ended.kind == "memory" and (process.exceeded_memory or ended.code != -signal.SIGKILL):
                 raise ResourceExhausted(
                     f"an evaluation was ended: {ended.reason}; lower max_episode_steps", reason="EPISODE_TOO_LONG"
                 ) from None

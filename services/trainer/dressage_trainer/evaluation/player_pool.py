@@ -269,8 +269,7 @@ class Player:
         """End a player that did not answer; return the error."""
         ended = (process.wait(_EXIT_SECONDS) if isinstance(error, ChannelClosed) else None) or process.kill()
         self._discard(process)
-        beyond = process.peak_memory_bytes > _LIMITS.memory_bytes  # otherwise the machine's memory was short
-        if ended.kind == "memory" and (beyond or ended.code != -signal.SIGKILL):
+        if ended.kind == "memory" and (process.exceeded_memory or ended.code != -signal.SIGKILL):
             message = f"an evaluation was ended: {ended.reason}; lower max_episode_steps or keep no rollouts"
             return ResourceExhausted(message, reason="EPISODE_TOO_LONG")
         if self.code and blames_plugin(ended, error):

@@ -6,7 +6,6 @@ its start (the interpreter, numpy, JAX, the simulator) is done while the trainer
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 from collections import Counter
@@ -17,8 +16,10 @@ from pathlib import Path
 import structlog
 from dressage.errors import DressageError
 from dressage.sandbox.limits import Limits
+from dressage.sandbox.machine import UNKNOWN, Machine
 from dressage.sandbox.pipe import MAX_BYTES
 from dressage.sandbox.process import SandboxProcess
+from dressage.sandbox.scratch import remove_scratch
 
 _MAX_SPARES = 16
 
@@ -50,14 +51,19 @@ class Sandboxes:
 
     :param root: folder of the processes' own folders.
     :param allow_unsandboxed: see `SandboxProcess.start`.
+    :param machine: what all processes together may use.
     """
 
-    def __init__(self, root: Path, *, allow_unsandboxed: bool = False) -> None:
-        self._root, self._allow_unsandboxed = root, allow_unsandboxed
+    def __init__(self, root: Path, *, allow_unsandboxed: bool = False, machine: Machine = UNKNOWN) -> None:
+        self._root, self._allow_unsandboxed, self._machine = root, allow_unsandboxed, machine
         self._spares: list[tuple[SandboxSpec, SandboxProcess]] = []
         self._uses: dict[str, SpareCounts] = {}
         self._lock, self._refilling = threading.Lock(), threading.Lock()
         self._closed = False
+
+    def fitted(self, limits: Limits) -> Limits:
+        """Return the limits that a process gets here: those of its spec, or less on a small machine."""
+        return self._machine.fitted(limits)
 
     def keep_ready(self, use: str, counts: SpareCounts) -> None:
         """Set what to keep ready for a use from the next `refill` on, in place of what was set for it before."""
@@ -81,7 +87,7 @@ class Sandboxes:
     def end(self, process: SandboxProcess) -> None:
         """End a process that `start` returned, if it has not ended, and remove its folder."""
         process.close()
-        shutil.rmtree(process.scratch, ignore_errors=True)
+        remove_scratch(process.scratch)
 
     def refill(self) -> None:
         """Start the spare processes that are missing, and end those that no use needs any more."""
@@ -142,7 +148,7 @@ class Sandboxes:
         try:
             return SandboxProcess.start(
                 target,
-                limits=spec.limits,
+                limits=self.fitted(spec.limits),
                 scratch=folder,
                 preload=spec.preload,
                 read_only=spec.read_only,
@@ -154,5 +160,5 @@ class Sandboxes:
                 allow_unsandboxed=self._allow_unsandboxed,
             )
         except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_scratch(folder)
             raise

@@ -24,6 +24,7 @@ from dressage.rpc_errors import from_rpc
 from dressage.serving.channels import connect
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
 
+REPORTS_BACKED_UP = "REPORTS_BACKED_UP"
 _MAX_UNACCEPTED = 10_000
 _GRANT_SECONDS = 60.0
 _WELCOME_SECONDS = 60.0
@@ -290,7 +291,7 @@ class WorkStream:
         """
         state = self._state
         if len(state.unaccepted) >= _MAX_UNACCEPTED:
-            raise FailedPrecondition("too many reports wait to be accepted", reason="REPORTS_BACKED_UP")
+            raise FailedPrecondition("too many reports wait to be accepted", reason=REPORTS_BACKED_UP)
         self._note_silence()
         report.sequence = state.next_sequence
         state.next_sequence += 1

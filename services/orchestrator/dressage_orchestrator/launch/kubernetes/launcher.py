@@ -215,6 +215,9 @@ class KubernetesLauncher:
     def _attempt_of(self, pod: Json) -> int:
         return attempt_of(pod, first_attempt_of(pod))
 
+    def delete_logs(self, run: str) -> None:
+        """Do nothing: the logs end with the pods, which have a time to live."""
+
     async def close(self) -> None:
         """Stop watching; Jobs continue. A task that does not end within `_STOP_SECONDS` is abandoned and logged."""
         deadline = time.monotonic() + _STOP_SECONDS

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.launch.kubernetes.pools import Pool
+from dressage_orchestrator.launch.kubernetes.pools import Pool, parse_quantity
 from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED
 from dressage_orchestrator.launch.protocol import Launch
 
@@ -205,6 +205,7 @@ def _environment(launch: Launch, pool: Pool, installation: Installation) -> list
         "DRESSAGE_RUN_RUN": launch.run,
         "DRESSAGE_RUN_ATTEMPT": str(launch.attempt),
         "DRESSAGE_RUN_TOKEN": launch.token,
+        "DRESSAGE_RUN_SCRATCH_BYTES": f"{int(parse_quantity(pool.scratch_size))}",
         "DRESSAGE_RUN_DEADLINE_SECONDS": f"{_trainer_deadline(launch, pool):g}",
         **({"DRESSAGE_RUN_ALLOW_UNSANDBOXED": "true"} if pool.allow_unsandboxed else {}),
         **({"DRESSAGE_S3_CA_FILE": f"{_CA_FOLDER}/ca.crt"} if pool.ca_config_map else {}),

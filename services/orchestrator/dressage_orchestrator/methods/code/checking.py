@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.errors import DressageError, InvalidArgument
 
 from dressage_orchestrator.clients import all_of
+from dressage_orchestrator.lifecycle import service_calls
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import brief, key_of
 from dressage_orchestrator.lifecycle.replies import replies
@@ -87,7 +89,9 @@ def _check(
     """Return all candidates, those with a failure that fail the check."""
 
     def check() -> Json:
-        reports = context.call(_reports(context, [candidates[index].source for index in fresh]))
+        reports = context.call(
+            _reports(context, number, [candidates[index].source for index in fresh]), seconds=math.inf
+        )
         checked = []
         for index, report in zip(fresh, reports, strict=True):
             finished = ev.CheckFinished(subject="policy", ok=report.ok, failures=report.failures)
@@ -102,18 +106,19 @@ def _check(
     return current
 
 
-async def _reports(context: SessionContext, sources: Sequence[str]) -> list[judge_pb.CheckResponse]:
+async def _reports(context: SessionContext, number: int, sources: Sequence[str]) -> list[judge_pb.CheckResponse]:
     """Check sources concurrently; a source that the judge does not accept has a report with a failure.
 
     :raises DressageError: when the judge is not available.
     """
     slots = asyncio.Semaphore(_CONCURRENT_CHECKS)
+    session = context.store.get()
 
     async def check(source: str) -> judge_pb.CheckResponse:
         request = judge_pb.CheckRequest(environment=context.environment, policy_source=source)
         request.act_seconds = context.spec.code.act_seconds
         async with slots:
-            return await context.engine.judge.check(request)
+            return await service_calls.patiently(context, number, session, lambda: context.engine.judge.check(request))
 
     reports = []
     for answer in await all_of(*(check(source) for source in sources)):

@@ -16,6 +16,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, InvalidArgument
 
+from dressage_orchestrator.lifecycle import service_calls
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import brief, key_of
 from dressage_orchestrator.lifecycle.replies import replies
@@ -97,7 +98,7 @@ class FeedbackClass:
         context = self._context
         request = judge_pb.CheckRequest(environment=context.environment, feedback_source=feedback.source)
         try:
-            report = context.call(context.engine.judge.check(request))
+            report = service_calls.call(context, number, lambda: context.engine.judge.check(request))
         except InvalidArgument as error:
             report = judge_pb.CheckResponse(failures=[ev.CheckFailure(rule="request", message=error.message)])
         finished = ev.CheckFinished(subject="feedback", ok=report.ok, failures=report.failures)

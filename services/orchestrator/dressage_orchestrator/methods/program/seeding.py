@@ -17,6 +17,7 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage.programs.engine.trees import flatten
 from dressage.programs.families import ProgramTask
 
+from dressage_orchestrator.lifecycle import service_calls
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import key_of
 from dressage_orchestrator.lifecycle.replies import NO_PROGRAMS, NO_REPLY, is_lost, replies
@@ -100,7 +101,7 @@ def _wave(context: SessionContext, number: int, role: str, request_of: RequestOf
         requests.append(request)
     answers = replies(context, number, requests)
     task, programs = spec.task_of(context.spec), []
-    texts_of = _texts(context, task, answers)
+    texts_of = _texts(context, number, task, answers)
     for reply, texts in zip(numbers, texts_of, strict=True):
         # One of a reply, chosen as the published experiment does: at random, here the same in each repetition.
         usable = [text for text in texts if _runs(task, text)]
@@ -119,7 +120,7 @@ def _wave(context: SessionContext, number: int, role: str, request_of: RequestOf
 
 
 def _texts(
-    context: SessionContext, task: ProgramTask, answers: Sequence[agent_pb.TaskResult | DressageError]
+    context: SessionContext, number: int, task: ProgramTask, answers: Sequence[agent_pb.TaskResult | DressageError]
 ) -> list[Sequence[str]]:
     """Return the programs of each answer. Where a plug-in reads replies, judge runs its code on all of them."""
     results = [
@@ -129,7 +130,7 @@ def _texts(
     if not replied:
         return [list(result.programs) for result in results]
     request = judge_pb.ReadRepliesRequest(environment=task.environment, replies=replied)
-    read = iter(context.call(context.engine.judge.read_replies(request)).replies)
+    read = iter(service_calls.call(context, number, lambda: context.engine.judge.read_replies(request)).replies)
     return [list(next(read).programs) if result.reply else [] for result in results]
 
 
