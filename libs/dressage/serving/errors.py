@@ -1,7 +1,7 @@
 """Maps domain errors to gRPC statuses (AIP-193); `dressage.rpc_errors` maps them back.
 
-`to_status` returns a ``google.rpc.Status`` with ``ErrorInfo``; for invalid input also ``BadRequest``, for limits ``RetryInfo``. Any
-exception that is no `DressageError` becomes INTERNAL; its traceback is in the log only.
+`to_status` returns a ``google.rpc.Status`` with ``ErrorInfo``; for invalid input also ``BadRequest``, for limits ``RetryInfo``.
+Any exception that is no `DressageError` becomes INTERNAL; its traceback is in the log only.
 """
 
 from __future__ import annotations

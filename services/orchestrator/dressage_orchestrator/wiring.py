@@ -39,6 +39,7 @@ from dressage_orchestrator.api.environments import EnvironmentServicer
 from dressage_orchestrator.api.gate import PublicGate
 from dressage_orchestrator.api.intents import IntentServicer
 from dressage_orchestrator.api.maintenance import MaintenanceServicer
+from dressage_orchestrator.api.paging import PageTokens
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
@@ -162,7 +163,8 @@ async def _assemble(
     database.listener = notifier.publish
     if store is None:
         store = await asyncio.to_thread(open_service_store, settings.store_url or str(folder / "artifacts"))
-    tokens = RunTokens(await asyncio.to_thread(_token_secret, settings, database, folder))
+    secret = await asyncio.to_thread(_token_secret, settings, database, folder)
+    tokens, pages = RunTokens(secret), PageTokens(secret)
     membership = _Membership(settings, database, fenced) if database.shared and settings.recover else None
     executor = membership.replica.id if membership else SINGLE_EXECUTOR
     controller = _controller(settings, database, tokens, executor)
@@ -206,7 +208,7 @@ async def _assemble(
         workflows=workflows,
         launcher=lambda: controller.launcher,
     )
-    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs, principals)
+    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs, principals, pages)
     return _Parts(database, controller, workflows, benchmarks, retention, runs, server, membership)
 
 
@@ -347,13 +349,14 @@ def _server(
     retention: Retention,
     runs: RunServicer,
     principals: Principals,
+    pages: PageTokens,
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
     server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
-    sessions = SessionServicer(service, feedback, notifier, engine.controller)
-    environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store, service)
+    sessions = SessionServicer(service, feedback, notifier, engine.controller, pages)
+    environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages)
     intents = IntentServicer(engine.agent, service, default_model=settings.default_model)
-    bench = BenchmarkServicer(benchmarks, service, notifier)
+    bench = BenchmarkServicer(benchmarks, service, notifier, pages)
     add = server.add
     add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions, "dressage.v1.SessionService")
     add(

@@ -30,16 +30,17 @@ _TYPES = {
 class ArtifactServicer:
     """See `ArtifactService` in the protos."""
 
-    def __init__(self, store: ArtifactStore, service: Sessions) -> None:
+    def __init__(self, store: ArtifactStore, service: Sessions, pages: paging.PageTokens) -> None:
         self._store = store
+        self._pages = pages
         self._service = service
 
     async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Any) -> pb.ListArtifactsResponse:
-        after = paging.decode(request.page_token, "artifacts", request.prefix) or ""
+        after = self._pages.decode(request.page_token, "artifacts", request.prefix) or ""
         size = paging.page_size(request.page_size, default=200)
         page = partial(self._store.page, request.prefix, after=after, limit=size + 1)
         infos = await asyncio.to_thread(page)
-        token = paging.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
+        token = self._pages.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
         deleted = await self._deleted({_session(info.key) for info in infos[:size]})
         shown = [_artifact(info) for info in infos[:size] if _session(info.key) not in deleted]
         return pb.ListArtifactsResponse(artifacts=shown, next_page_token=token)
