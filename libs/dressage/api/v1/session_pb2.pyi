@@ -2635,7 +2635,7 @@ class Evaluation(google.protobuf.message.Message):
 
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Rollout]:
-        """Recorded rollouts: p10, median and p90 of the environment's own returns, which no generated code chooses."""
+        """Recorded rollouts: p10, median and p90 of the stock returns, which no generated code influences."""
 
     @property
     def speeds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
