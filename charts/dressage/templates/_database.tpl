@@ -13,7 +13,7 @@
 {{- $pools := dict -}}
 {{- range $name, $pool := .Values.pools -}}
 {{- if $pool -}}
-{{- $defaults := dict "image" (include "dressage.image" (dict "root" $ "name" $.Values.trainer.image)) "imagePullPolicy" $.Values.image.pullPolicy "serviceAccount" (printf "%s-trainer" (include "dressage.fullname" $)) -}}
+{{- $defaults := dict "image" (include "dressage.image" (dict "root" $ "name" $.Values.trainer.image "digest" $.Values.trainer.digest)) "imagePullPolicy" $.Values.image.pullPolicy "serviceAccount" (printf "%s-trainer" (include "dressage.fullname" $)) -}}
 {{- if and (not $.Values.minio.enabled) $.Values.externalStore.caConfigMap }}{{ $_ := set $defaults "caConfigMap" $.Values.externalStore.caConfigMap }}{{ end -}}
 {{- $secrets := list -}}
 {{- range $.Values.image.pullSecrets }}{{ $secrets = append $secrets .name }}{{ end -}}

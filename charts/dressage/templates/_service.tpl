@@ -40,7 +40,7 @@ spec:
       {{- include "dressage.spread" . | nindent 6 }}
       containers:
         - name: {{ .name }}
-          image: {{ include "dressage.image" (dict "root" $root "name" $v.image) }}
+          image: {{ include "dressage.image" (dict "root" $root "name" $v.image "digest" $v.digest) }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           command: [python, -m, {{ .module }}]
           ports:

@@ -169,10 +169,12 @@ def run(path: Path, server: ServerOptions, *, model: str, iterations: int, as_js
 
 
 async def _follow(benchmark: pb.Benchmark, connection: Connection) -> pb.Benchmark:
-    """Print the progress to standard error until the benchmark ends; return it."""
+    """Print the progress to standard error whenever it changes, until the benchmark ends; return it."""
+    last = ""
     async for changed in connection.client.watch_benchmark(benchmark.name):
         benchmark = changed
-        print(progress_line(benchmark), file=sys.stderr, flush=True)
+        if (text := progress_line(benchmark)) != last:  # a benchmark also changes when one of its sessions begins
+            print(last := text, file=sys.stderr, flush=True)
     return benchmark
 
 

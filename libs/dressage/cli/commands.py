@@ -253,6 +253,13 @@ def serve(
     recordings: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of recorded sessions, for models recorded/NAME.")
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Address of the console for browsers, or off. Default: the port after the API's."
+        ),
+    ] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the console in a browser.")] = False,
 ) -> None:
     """Run all services on this machine until Ctrl-C."""
     from dressage.cli.serve import serve
@@ -267,6 +274,8 @@ def serve(
         api_base=api_base,
         recordings=recordings,
         metrics=metrics,
+        console=console,
+        open_browser=open_browser,
     )
 
 

@@ -17,6 +17,7 @@ from dressage.local.connection import Connection
 from dressage.sdk.criteria import read_criteria
 from dressage.sdk.files import read_source
 from dressage.sdk.progress import return_text, score_text
+from dressage.sdk.specs import from_parent_choice
 
 _KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIND_HUMAN: "people"}
 
@@ -29,16 +30,23 @@ class SteerOptions:
     reward: Path | None = None
     criteria: Path | None = None
     rebase_to: int = 0
+    from_parent: str = ""
 
 
 def steer(session: str, options: SteerOptions) -> Callable[[Any], Awaitable[pb.Session]]:
     """Send the directions and return the session."""
     source = read_source(options.reward, field="--reward") if options.reward is not None else ""
     criteria = read_criteria(options.criteria) if options.criteria is not None else []
+    choice = from_parent_choice(options.from_parent)
 
     async def send(client: Any) -> pb.Session:
         await client.steer_session(
-            session, options.note, proposal_source=source, criteria=criteria, rebase_to=options.rebase_to
+            session,
+            options.note,
+            proposal_source=source,
+            criteria=criteria,
+            rebase_to=options.rebase_to,
+            from_parent=choice,
         )
         steered: pb.Session = await client.get_session(session)
         return steered

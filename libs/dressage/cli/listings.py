@@ -16,6 +16,7 @@ from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
 from dressage.sdk import screen
 from dressage.sdk.durations import duration
+from dressage.sdk.lengths import course_text, warm_start_text
 from dressage.sdk.progress import counted, score_text, short
 
 _INTENT_SHOWN = 48
@@ -263,6 +264,8 @@ def lineage_parts(node: sessions_pb.LineageNode) -> list[str]:
         "(best)" if node.best else "",
         "(rewrite)" if node.structural_rewrite else "",
         f"(edited by a person: {', '.join(node.edited)})" if node.edited else "",
+        warm_start_text(node.warm_start) if node.HasField("warm_start") else "",
+        course_text(node.course) if node.HasField("course") else "",
         node.planned_change,
         node.lesson and f"learned: {node.lesson}",
         *(f"note: {note}" for note in node.notes),

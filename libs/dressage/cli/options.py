@@ -130,7 +130,10 @@ Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=10**9, help
 Steps = Annotated[
     int | None,
     typer.Option(
-        "--steps", parser=parse_count, metavar="N", help="Environment steps for each seed, such as 600k [preset]."
+        "--steps",
+        parser=parse_count,
+        metavar="N",
+        help="Environment steps for each seed, such as 600k: at most, where a training's progress decides [4 × preset].",
     ),
 ]
 Configs = Annotated[
@@ -139,9 +142,9 @@ Configs = Annotated[
 ]
 Backend = Annotated[
     str,
-    typer.Option("--backend", metavar="NAME", help="jax: stacked PPO; sb3: Stable-Baselines3, if installed [jax]."),
+    typer.Option("--backend", metavar="NAME", help="jax: stacked members; sb3: Stable-Baselines3, if installed [jax]."),
 ]
-Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo, or sac with the backend sb3 [ppo].")]
+Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo or sac [ppo].")]
 Pool = Annotated[
     str, typer.Option("--pool", metavar="NAME", help="Pool of trainers, on a cluster with several [its default].")
 ]
@@ -196,8 +199,27 @@ EarlyStop = Annotated[
     bool | None,
     typer.Option(
         "--early-stop/--no-early-stop",
-        help="End a training once every seed passes with a margin at two successive checkpoints [unless configs are compared].",
+        help="End a training once it passes or no longer improves; continue while it improves [unless configs are compared].",
         show_default=False,
+    ),
+]
+Patience = Annotated[
+    int | None,
+    typer.Option(
+        "--patience",
+        metavar="N",
+        min=1,
+        max=100,
+        help="Checkpoints in a row without a rise after which a training ends that has its expected steps [2].",
+    ),
+]
+FromParent = Annotated[
+    str,
+    typer.Option(
+        "--from-parent",
+        metavar="auto|never|always",
+        show_default=False,
+        help="Whether an iteration continues from its parent's policies [auto: the author decides].",
     ),
 ]
 Checkpoint = Annotated[
@@ -363,6 +385,8 @@ class RunOptions:
     variants: Variants = False
     tune: Tune = None
     early_stop: EarlyStop = None
+    patience: Patience = None
+    from_parent: FromParent = ""
     checkpoint: Checkpoint = ""
     backend: Backend = ""
     algorithm: Algorithm = ""
@@ -410,6 +434,8 @@ class CaseOptions:
     video: Video = ""
     video_options: VideoOptions = None
     early_stop: EarlyStop = None
+    patience: Patience = None
+    from_parent: FromParent = ""
     checkpoint: Checkpoint = ""
     budget_dollars: BudgetDollars = None
     budget_tokens: BudgetTokens = None

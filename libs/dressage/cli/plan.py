@@ -41,8 +41,11 @@ def plan_dict(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
         "configs": max(len(spec.reward.configs), 1),
         "pass_threshold": spec.pass_threshold,
         "env_steps_per_iteration": estimate.env_steps_per_iteration,
-        "max_env_steps": round(estimate.env_steps_per_iteration * (1 + (iterations - 1) * _growth(estimate))),
+        "max_env_steps": round(_first(estimate) * (1 + (iterations - 1) * _growth(estimate))),
+        "most_env_steps_per_iteration": _first(estimate),
         "minutes_per_iteration": estimate.minutes_per_iteration,
+        "most_minutes_per_iteration": max(estimate.most_minutes_per_iteration, estimate.minutes_per_iteration),
+        "measured": estimate.measured,
         "model_calls_per_iteration": estimate.model_calls_per_iteration,
         "least_model_calls_per_iteration": estimate.least_model_calls_per_iteration,
         "most_model_calls_per_iteration": estimate.most_model_calls_per_iteration,
@@ -60,7 +63,14 @@ def _growth(estimate: pb.EstimateSessionResponse) -> float:
     """Return by which factor a later iteration may exceed the first: with tuning, by length and by one more config."""
     reward = estimate.spec.reward
     configs = max(len(reward.configs), 1)
-    return STEP_FACTORS[1] * (configs + 1) / configs if reward.tune_hyperparameters else 1.0
+    # The first may already continue as long as an author may ask for.
+    length = STEP_FACTORS[1] * reward.steps_per_member / max(reward.max_steps_per_member, reward.steps_per_member, 1)
+    return max(1.0, length) * (configs + 1) / configs if reward.tune_hyperparameters else 1.0
+
+
+def _first(estimate: pb.EstimateSessionResponse) -> int:
+    """Return the largest number of environment steps of the first iteration."""
+    return max(estimate.most_env_steps_per_iteration, estimate.env_steps_per_iteration)
 
 
 def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
@@ -88,11 +98,17 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     text = Text()
     text.append(f"{plan['intent']}", style="bold")
     text.append(f"  in {plan['environment']}\n")
-    minutes = duration(60 * plan["minutes_per_iteration"])
+    seconds = 60 * plan["minutes_per_iteration"]
+    minutes = f"about {duration(seconds)}" if seconds >= 0.5 else "less than a second"
     steps = counted(plan["env_steps_per_iteration"], "environment step")
     if plan["method"] == REWARD:
         seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
-        text.append(f"  training  {steps} ({seeds}), about {minutes} an iteration{times}\n")
+        text.append(f"  training  {steps} ({seeds}), {minutes} an iteration{times}\n")
+        if plan["most_env_steps_per_iteration"] > plan["env_steps_per_iteration"]:
+            most, longest = plan["most_env_steps_per_iteration"], duration(60 * plan["most_minutes_per_iteration"])
+            text.append(f"            continues while it improves: at most {most:,} steps, {longest} an iteration\n")
+        if plan["measured"]:
+            text.append(f"            expected from a measured session: {plan['measured']}\n")
         if estimate.spec.reward.tune_hyperparameters and iterations > 1:
             most = counted(plan["max_env_steps"], "environment step")
             text.append(f"            the author may change the length and add a config: at most {most} in all\n")
@@ -102,7 +118,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         condition = f"a score of {goal}" if goal[:1].isdigit() or goal.startswith("-") else goal
         text.append(f"  method    {plan['method']}; succeeds from {condition}\n")
         text.append(f"  settings  {settings}\n" if settings else "")
-        each = f", about {minutes} an iteration" if plan["minutes_per_iteration"] else ""
+        each = f", {minutes} an iteration" if plan["minutes_per_iteration"] else ""
         most = _most_programs(plan) if plan["method"] == "program" else steps
         text.append(f"  search    up to {most}{' an iteration' if iterations > 1 else ''}{each}{times}\n")
     text.append(f"  episodes  {_episodes(plan)}\n" if plan["max_episode_steps"] and plan["method"] == REWARD else "")
@@ -134,7 +150,9 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     elif search.startswith(_WITHOUT_MODEL):
         return f"none: {search} uses no language model, no cost; it ignores the words of the intent"
     if not plan["uses_language_model"]:
-        return f"{plan['model'] or TEMPLATE}: built-in templates, no language model, no cost"
+        model = plan["model"] or TEMPLATE
+        replies = "recorded replies" if model.startswith("recorded/") else "built-in templates"
+        return f"{model}: {replies}, no language model, no cost"
     dollars = plan["dollars_per_iteration"]
     price = "price unknown"
     if dollars is not None:

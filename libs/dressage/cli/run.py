@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
 from dressage.local.connection import Connection, ServerOptions, connect, refuse_unusable
@@ -119,12 +120,25 @@ async def follow(
     try:
         signalled = await _first(watching, signals, timeout=None)
         if signalled is None:
-            watching.result()
+            try:
+                watching.result()
+            except errors.Unavailable as error:
+                raise _server_ended(name, connection) if connection.kind == "joined" else error from error
             return await connection.client.get_session(name), None
         return await _interrupted(name, connection, watching, signals, signalled)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+
+
+def _server_ended(name: str, connection: Connection) -> errors.Unavailable:
+    """Return the error of a session on a server that was another command's, and ended with that command."""
+    session = progress.short(name)
+    return errors.Unavailable(
+        f"the command whose server {session} used has ended, and so the session is interrupted. To continue it: "
+        f"dressage sessions watch {session}{connection.flags}",
+        reason="SERVER_ENDED",
+    )
 
 
 async def _interrupted(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
+import webbrowser
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from dressage import errors
 from dressage.client.discovery import find_local_server
@@ -23,10 +26,14 @@ def serve(
     tls_key: Path | None = None,
     metrics: str | None = None,
     recordings: Path | None = None,
+    console: str | None = None,
+    open_browser: bool = False,
 ) -> None:
     """Serve until a signal. Running sessions stop at a checkpoint, and the next server resumes them.
 
     :param tls_cert: certificate chain (PEM) of the address; needs its key.
+    :param console: host:port of the console, or `off`; None: the port after the API's, or a free one if that is in use.
+    :param open_browser: open the console in a browser.
     :param metrics: host:port of the Prometheus metrics; None: no metrics.
     :raises FailedPrecondition: if another server runs on the data folder.
     """
@@ -42,16 +49,39 @@ def serve(
         raise errors.InvalidArgument(field=missing, problem="missing", expected="both --tls-cert and --tls-key")
     tls = (tls_cert, tls_key) if tls_cert and tls_key else None
     settings = {"address": address, "token": token, "api_base": api_base, "metrics": metrics, "recordings": recordings}
-    asyncio.run(_serve(data_dir, {**settings, "tls": tls}))
+    settings["console"] = None if console == "off" else console or default_console(address)
+    asyncio.run(_serve(data_dir, {**settings, "tls": tls}, open_browser=open_browser))
 
 
-async def _serve(data_dir: Path, settings: dict[str, Any]) -> None:
+def default_console(address: str) -> str:
+    """The console's address next to that of the API: the next port, or any free one if that is in use."""
+    host, _, port = address.rpartition(":")
+    chosen = int(port) + 1 if port.isdigit() and 0 < int(port) < 65535 else 0
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if chosen:
+        try:
+            socket.create_server((host.strip("[]"), chosen), family=family).close()
+        except OSError:
+            chosen = 0
+    return f"{host}:{chosen}"
+
+
+def console_url(stack: LocalStack) -> str:
+    """Address of the console for a browser. The token is in the fragment, which browsers do not send or log."""
+    return f"{stack.console}/#token={quote(stack.token, safe='')}"
+
+
+async def _serve(data_dir: Path, settings: dict[str, Any], *, open_browser: bool) -> None:
     loop, shutdown_requested = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, shutdown_requested.set)
     stack = await LocalStack.start(data_dir, **settings, log=sys.stderr)
     try:
         print(f"serving on {stack.public}, data in {data_dir}; press Ctrl-C to stop", flush=True)
+        if stack.console is not None:
+            print(f"console: {console_url(stack)}", flush=True)
+            if open_browser:
+                await asyncio.to_thread(webbrowser.open, console_url(stack))
         await shutdown_requested.wait()
         print("stopping", flush=True)
     finally:

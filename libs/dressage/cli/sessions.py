@@ -14,6 +14,7 @@ from dressage.cli.options import (
     BudgetSteps,
     BudgetTokens,
     CommonOptions,
+    FromParent,
     SessionName,
     ViewOptions,
     grouped,
@@ -152,14 +153,17 @@ def steer(
             help="Iteration that the next revision starts from [the reviser's choice].",
         ),
     ] = 0,
+    from_parent: FromParent = "",
 ) -> None:
     """Steer the next iteration.
 
-    Give a note, a proposal, new criteria, or an iteration to start from.
+    Give a note, a proposal, new criteria, an iteration to start from, or whether to continue from its policies.
     """
     from dressage.cli import guidance
 
-    options = guidance.SteerOptions(note=note, reward=reward, criteria=criteria, rebase_to=rebase_to)
+    options = guidance.SteerOptions(
+        note=note, reward=reward, criteria=criteria, rebase_to=rebase_to, from_parent=from_parent
+    )
     _act(guidance.steer(session, options), "uses it in its next iteration", common)
 
 

@@ -11,12 +11,12 @@ from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.durations import duration
 from dressage.sdk.judged import judged_text
+from dressage.sdk.lengths import saved_text
 from dressage.sdk.progress import (
     counted,
     is_search,
     mean_text,
     return_text,
-    saved_text,
     score_text,
     short,
     target,
@@ -269,9 +269,9 @@ def _returns(returns: dict[str, Any] | None) -> list[tuple[str, Any]]:
     rows.append(("return", f"{return_text(returns.get('mean', 0.0))}{spread} ({random}), {episodes}"))
     if "mean_speed" in returns:
         random_speed = (
-            f" (random policy {returns['random_mean_speed']:.2f} m/s)" if "random_mean_speed" in returns else ""
+            f" (random policy {returns['random_mean_speed']:z.2f} m/s)" if "random_mean_speed" in returns else ""
         )
-        rows.append(("speed", f"{returns['mean_speed']:.2f} m/s{random_speed}"))
+        rows.append(("speed", f"{returns['mean_speed']:z.2f} m/s{random_speed}"))
     return rows
 
 

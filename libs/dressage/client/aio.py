@@ -183,6 +183,7 @@ class AsyncClient:
         proposal_source: str = "",
         criteria: Sequence[session_pb.IntentCriterion] = (),
         rebase_to: int = 0,
+        from_parent: session_pb.FromParent.ValueType = session_pb.FROM_PARENT_UNSPECIFIED,
         request_id: str | None = None,
     ) -> None:
         """Steers the next iteration; at least one argument must be given.
@@ -191,6 +192,7 @@ class AsyncClient:
         :param proposal_source: a proposal that the next iteration evaluates; it replaces one that waits for approval.
         :param criteria: in place of the session's.
         :param rebase_to: number of the iteration that the next revision starts from.
+        :param from_parent: whether the next training continues from the policies of the iteration that it revises.
         """
         request = sessions_pb.SteerSessionRequest(
             name=names.session_name(session),
@@ -198,6 +200,7 @@ class AsyncClient:
             proposal_source=proposal_source,
             criteria=criteria,
             rebase_to=rebase_to,
+            from_parent=from_parent,
             request_id=_request_id(request_id),
         )
         await self._caller.unary(self._sessions.SteerSession, request)

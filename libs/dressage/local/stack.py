@@ -1,10 +1,10 @@
 """Runs all services in this process, on loopback, with SQLite and a folder.
 
 Each service has its own server on a free port, so that only the addresses differ from a cluster. Services start from the
-leaves to the orchestrator and stop in reverse. The orchestrator locks the data folder; a full stack writes `server.json`,
-so that other commands use it. Other users of the machine reach the loopback ports: every call must send the token in that file,
-which like the data folder is private to the user. Only the settings of llm-agent read API keys; trainers start with a clean
-environment.
+leaves to the orchestrator, and the console after it if it is requested; they stop in reverse. The orchestrator locks the
+data folder; a full stack writes `server.json`, so that other commands use it. Other users of the machine reach the loopback
+ports: every call must send the token in that file, which like the data folder is private to the user. Only the settings of
+llm-agent read API keys; trainers start with a clean environment.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class LocalStack:
     """The public API's bearer token."""
     public: str = ""
     """`host:port` of the public API for other machines, if it listens for them."""
+    console: str | None = None
+    """URL of the console; None if it was not requested."""
     _stops: list[Stop] = field(default_factory=list)
 
     @classmethod
@@ -61,6 +63,7 @@ class LocalStack:
         api_bases: Sequence[str] = (),
         metrics: str | None = None,
         recordings: Path | None = None,
+        console: str | None = None,
         log: TextIO | None = None,
     ) -> Self:
         """Start the services on a data folder, which is created if missing.
@@ -74,11 +77,14 @@ class LocalStack:
         :param api_bases: further endpoints, which sessions may choose for single roles.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
         :param recordings: folder of recorded sessions, for models named `recorded/NAME`.
+        :param console: host:port of the console, under the same rule as `address`; None: no console.
         :param log: output of the log as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
         :raises InvalidArgument: for an invalid setting.
         """
         check_exposure(address, token)
+        if console is not None:
+            check_exposure(console, token, field="--console")
         _make_folder(data_dir)
         token = token or _own_token(data_dir)
         _configure_logs(data_dir, log)
@@ -110,6 +116,10 @@ class LocalStack:
             leaves = await stack._launch_leaves(common, model)
             api = await stack._launch("dressage_orchestrator", {**public, **leaves})
             stack.address, stack.public = _reachable(api.local_address), api.address
+            if console is not None:
+                front = {**public, "address": console, "orchestrator_address": stack.address, "metrics_address": None}
+                page = await stack._launch("dressage_console", front)
+                stack.console = f"{'https' if tls else 'http'}://{_reachable(page.address)}"
             stack._announce(data_dir / SERVER_FILE)
         except BaseException:
             await stack.stop()
@@ -201,7 +211,7 @@ def _reachable(address: str) -> str:
     return {"0.0.0.0": "127.0.0.1:", "[::]": "[::1]:", "": "127.0.0.1:"}.get(host, f"{host}:") + port
 
 
-def check_exposure(address: str, token: str | None) -> None:
+def check_exposure(address: str, token: str | None, *, field: str = "--address") -> None:
     """Refuse to listen beyond loopback without a token.
 
     :raises InvalidArgument: if the address is malformed, or is not loopback and there is no token.
@@ -210,7 +220,7 @@ def check_exposure(address: str, token: str | None) -> None:
         split_address(address)
     if not is_private(address) and not token:
         raise errors.InvalidArgument(
-            field="--address", value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
+            field=field, value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
         )
 
 

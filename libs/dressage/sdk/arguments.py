@@ -37,6 +37,7 @@ _FIELDS = {
     "environment": "env",
     "environment_options": "env_options",
     "steps_per_member": "steps",
+    "max_steps_per_member": "steps",
     "max_iterations": "iterations",
     "pass_threshold": "threshold",
     "reward_source": "reward",

@@ -87,9 +87,9 @@ def text(step: int, checkpoint: Checkpoint) -> str:
         passed = f", {len(checkpoint.passed)} of {len(checkpoint.scores)} passed"
         parts.append(f"score {_values(checkpoint.scores, '.2f')}{passed}")
     if checkpoint.returns:
-        parts.append(f"stock return {_values(checkpoint.returns, '.0f')}")
+        parts.append(f"stock return {_values(checkpoint.returns, 'z.0f')}")
     if checkpoint.speeds:
-        parts.append(f"{_values(checkpoint.speeds, '.2f')} m/s")
+        parts.append(f"{_values(checkpoint.speeds, 'z.2f')} m/s")
     return f"checkpoint at {step:,} steps: {'; '.join(parts)}"
 
 

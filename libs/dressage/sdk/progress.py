@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from dressage.api.v1 import event_pb2, session_pb2
-from dressage.sdk import methods
+from dressage.sdk import lengths, methods
 from dressage.sdk.checkpoints import Checkpoints
 from dressage.sdk.durations import duration
+from dressage.sdk.texts import counted as counted
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -22,7 +23,7 @@ _ROUTINE = ("phase_changed", "agent_replied", "check_finished", "candidate_evalu
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 PHASES = {
-    session_pb2.PHASE_PROPOSE: "writing reward and judge",
+    session_pb2.PHASE_PROPOSE: "preparing the reward",
     session_pb2.PHASE_CHECK: "checking",
     session_pb2.PHASE_EVALUATE: "training",
     session_pb2.PHASE_JUDGE: "judging",
@@ -274,24 +275,19 @@ def short(name: str) -> str:
     return name.removeprefix(prefix) if name.startswith(prefix) else name.rsplit("/", 1)[-1]
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 episode`, `2,000 episodes`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def return_text(value: float, *, decimals: int = 0) -> str:
     """Return a return as text, with an exponent if it is large."""
-    return f"{value:.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
+    return f"{value:z.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
 def score_text(value: float) -> str:
     """Return a score as text: with two decimals if it is small, else as a return."""
-    return f"{value:.2f}" if abs(value) < 100 else return_text(value)
+    return f"{value:z.2f}" if abs(value) < 100 else return_text(value)
 
 
 def mean_text(value: float) -> str:
     """Return a mean return as text: `0.74`, `498.2`."""
-    return f"{value:.2f}" if abs(value) < 100 else return_text(value, decimals=1)
+    return f"{value:z.2f}" if abs(value) < 100 else return_text(value, decimals=1)
 
 
 def is_search(session: session_pb2.Session) -> bool:
@@ -402,6 +398,8 @@ def _format_progress(progress: event_pb2.Progress) -> str | None:
         return f"searched {counted(progress.evaluated, 'candidate')} at {progress.candidates_per_second:,.0f} a second"
     if not progress.members:
         return None
+    if progress.activity == "waiting":
+        return "waits for the judgments that decide whether it continues"
     # Training runs whole updates, so that a member may exceed its target.
     done = sum(min(member.env_steps, member.target_env_steps or member.env_steps) for member in progress.members)
     target = sum(member.target_env_steps for member in progress.members)
@@ -420,7 +418,7 @@ def _format_evaluation(finished: event_pb2.EvaluationFinished) -> str:
     evaluation = finished.evaluation
     average, speed = mean(evaluation.returns), mean(evaluation.speeds)
     shown = f" stock return {average:.0f}" if average is not None else ""
-    fast = f", {speed:.2f} m/s" if speed is not None else ""
+    fast = f", {speed:z.2f} m/s" if speed is not None else ""
     return f"{short(finished.member)} evaluated at {counted(evaluation.env_step, 'step')}:{shown}{fast}"
 
 
@@ -455,7 +453,9 @@ _WRITERS: dict[str, Any] = {
     "warning": lambda warning: f"warning: {warning.message}",
     "note_added": lambda given: _format_note(given),
     "screened": lambda screened: _format_screened(screened),
-    "training_stopped": lambda stopped: _format_stopped(stopped.early_stop),
+    "training_stopped": lambda stopped: lengths.stopped_text(stopped.early_stop),
+    "training_extended": lambda extended: lengths.extended_text(extended.extension),
+    "warm_started": lambda started: lengths.warm_start_text(started.warm_start),
     "approval_requested": lambda request: (
         f"waits for approval: dressage sessions approve {request.iteration.split('/')[1]}"
     ),
@@ -484,18 +484,3 @@ def _format_screened(screened: event_pb2.Screened) -> str | None:
     ending = ": sent back to its author" if screened.outcome == "rejected" else ""
     count = screening.trajectories
     return f"reward tried on {count} stored trajectories, rank agreement {screening.agreement:.2f}{ending}"
-
-
-def _format_stopped(stopped: session_pb2.EarlyStop) -> str:
-    """Return why a training ends early: `training ends early at 250,000 steps: …`"""
-    scored = (
-        f"every seed scored at least {stopped.score:.2f} at two checkpoints ({stopped.required_score:.2f} required)"
-    )
-    return (
-        f"training ends early at {counted(stopped.env_step, 'step')}: {scored}; {saved_text(stopped.env_steps_saved)}"
-    )
-
-
-def saved_text(steps: int) -> str:
-    """Return the environment steps that were not trained, as text."""
-    return f"{counted(steps, 'environment step')} saved"

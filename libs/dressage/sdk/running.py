@@ -73,6 +73,8 @@ def run(
     variants: bool = False,
     tune: bool | None = None,
     early_stop: bool | None = None,
+    patience: int | None = None,
+    from_parent: str = "",
     checkpoint: str = "",
     approve: bool = False,
     video: str = "",
@@ -103,12 +105,12 @@ def run(
     :param settings: settings of the method, by field.
     :param seeds: seeds for each config, 1 to 100.
     :param seed: first training seed.
-    :param steps: environment steps for each seed.
+    :param steps: environment steps for each seed: at most, where judgments decide how long it trains.
     :param iterations: iterations at most, 1 to 1000.
     :param threshold: score that counts as achieved, 0.001 to 1.
     :param configs: hyperparameters to try as well, by id: ``{"fast": {"learning_rate": 1e-3, "hidden_sizes": (64, 64)}}``.
     :param backend: ``jax`` or ``sb3``.
-    :param algorithm: ``ppo``, or ``sac`` (backend ``sb3``).
+    :param algorithm: ``ppo`` or ``sac`` (continuous actions only).
     :param pool: pool of trainers, on a cluster that has several.
     :param env_options: ``max_episode_steps``, ``terminate_when_unhealthy`` or ``reset_noise_scale``.
     :param reward: first reward instead of an author's: source text, a path, or a function or class of the contract.
@@ -120,8 +122,10 @@ def run(
     :param budget_minutes: bound on the wall-clock time.
     :param variants: whether to try a conservative and an aggressive config in addition to the base.
     :param tune: whether an author may change hyperparameters, networks and steps; by default with a language model.
-    :param early_stop: whether a training ends early once every seed passes with a margin at two successive checkpoints; by
-        default True for trainings of one config.
+    :param early_stop: whether judgments of checkpoints decide how long a training lasts: it ends once it passes or no longer
+        improves, and continues while it improves; by default True for trainings of one config.
+    :param patience: successive checkpoints without a rise after which a training ends; by default 2.
+    :param from_parent: ``auto``, ``never`` or ``always``: whether an iteration continues from its parent's policies.
     :param checkpoint: ``last`` or ``best``: the checkpoint of each seed that is judged, confirmed and delivered.
     :param approve: whether to wait for an approval before each evaluation (``dressage sessions approve``).
     :param video: rollouts that a vision model looks at: ``deciding`` (the default), ``all`` or ``none``; ``only`` is
@@ -168,6 +172,8 @@ def run(
             variants=variants,
             tune=tune,
             early_stop=early_stop,
+            patience=patience or 0,
+            from_parent=from_parent,
             checkpoint=checkpoint,
             approve=approve,
             video=video,

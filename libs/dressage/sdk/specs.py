@@ -51,8 +51,10 @@ class SpecOptions:
     variants: bool = False
     tune: bool | None = None
     early_stop: bool | None = None
-    checkpoint: str = ""
     """None: for trainings of one config."""
+    patience: int = 0
+    from_parent: str = ""
+    checkpoint: str = ""
     approve: bool = False
     video: str = ""
     video_options: Sequence[str] = field(default=())
@@ -80,6 +82,8 @@ _REWARD_OPTIONS = {
     "variants": "--variants",
     "tune": "--tune",
     "early_stop": "--early-stop",
+    "patience": "--patience",
+    "from_parent": "--from-parent",
     "checkpoint": "--checkpoint",
     "backend": "--backend",
     "algorithm": "--algorithm",
@@ -179,7 +183,7 @@ def _reward(options: SpecOptions) -> pb.RewardSpec:
         reward_source=_source(options.reward, field="reward file") if options.reward is not None else "",
         train_only=options.train_only,
         seeds=options.seeds,
-        steps_per_member=options.steps,
+        max_steps_per_member=options.steps,
         configs=[parse_config(text) for text in options.configs],
         evaluation_episodes=options.evaluation_episodes,
         backend=_one_of("--backend", options.backend, ("jax", "sb3")),
@@ -187,8 +191,19 @@ def _reward(options: SpecOptions) -> pb.RewardSpec:
         tune_hyperparameters=options.tune,
         config_variants=options.variants,
         early_stop=options.early_stop,
+        patience=options.patience,
+        from_parent=from_parent_choice(options.from_parent),
         checkpoint=_CHECKPOINTS[_one_of("--checkpoint", options.checkpoint, ("last", "best"))],
     )
+
+
+def from_parent_choice(text: str) -> pb.FromParent.ValueType:
+    """Return the choice of `--from-parent`; empty: not set.
+
+    :raises InvalidArgument: for another word than `auto`, `never` and `always`.
+    """
+    known = {name.removeprefix("FROM_PARENT_").lower(): value for name, value in pb.FromParent.items() if value}
+    return known[_one_of("--from-parent", text, tuple(known))] if text else pb.FROM_PARENT_UNSPECIFIED
 
 
 def _source(given: Path | str, *, field: str) -> str:
@@ -209,6 +224,8 @@ def _merged(base: pb.SessionSpec, given: pb.SessionSpec) -> pb.SessionSpec:
     spec.CopyFrom(base)
     if given.reward.configs:
         spec.reward.ClearField("configs")
+    if given.reward.max_steps_per_member:  # the given steps are a bound, those of the base a length
+        spec.reward.ClearField("steps_per_member")
     spec.MergeFrom(given)
     return spec
 

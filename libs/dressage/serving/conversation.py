@@ -38,8 +38,8 @@ async def converse(
     :raises DressageError: errors of llm-agent; also DeadlineExceeded ``TOO_MANY_TOOL_CALLS`` after as many refusals, Internal
         ``NO_RESULT``.
     """
-    # An iterator of our own instead of `call.write`: grpc's own one, behind an interceptor, waits for ever for the next message if
-    # the server ends the call, until the garbage collector closes it while it runs.
+    # An iterator of our own instead of `call.write`: grpc's own one, behind an interceptor, waits for ever for the next message
+    # if the server ends the call, until the garbage collector closes it while it runs.
     requests: asyncio.Queue[agent_pb.ConverseRequest | None] = asyncio.Queue()
     requests.put_nowait(agent_pb.ConverseRequest(task=task))
     call = stub.Converse(_until_none(requests), timeout=seconds)

@@ -11,10 +11,12 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from dressage import errors
 from dressage.serving.access import Authenticate, Gate, Principal, current_principal
@@ -68,7 +70,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             make = grpc.stream_unary_rpc_method_handler if requests else grpc.unary_unary_rpc_method_handler
         return make(
             behaviour,
-            request_deserializer=handler.request_deserializer,
+            request_deserializer=_tolerant(handler.request_deserializer),
             response_serializer=handler.response_serializer,
         )
 
@@ -90,17 +92,27 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if call.principal is not None and self._gate is not None:
             self._gate.enter(call.principal, call.name)
         if request is not None:
-            self._validate(request)
-
+            self._check_message(request)
         if call.principal is not None and self._gate is not None:
             await self._gate.check(call.principal, call.name, request)
+
+    def _check_message(self, message: Any) -> None:
+        """Validate a message.
+
+        :raises InvalidArgument: also for bytes that are no message.
+        """
+        if isinstance(message, _Malformed):
+            raise errors.InvalidArgument(
+                f"the request is not a message of this method: {message.problem}", reason="MALFORMED_REQUEST"
+            )
+        self._validate(message)
 
     def _is_open(self, service: str) -> bool:
         return service in self._exempt or service.startswith(_OPEN_SERVICES)
 
     async def _validated(self, call: _Call, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for item in items:
-            self._validate(item)
+            self._check_message(item)
             yield item
 
     @contextmanager
@@ -164,6 +176,27 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         status = to_grpc(error)
         measured.code = status.code.name
         await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+@dataclass(frozen=True)
+class _Malformed:
+    """Stands for a request whose bytes are no message of its type."""
+
+    problem: str
+
+
+def _tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """Return a deserializer that does not raise: gRPC maps its errors to INTERNAL or UNKNOWN, but they are the caller's."""
+    if deserialize is None:
+        return None
+
+    def tolerant(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            return _Malformed(str(error))
+
+    return tolerant
 
 
 class _Call:

@@ -17,8 +17,8 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 CONFIG_VARIABLE = "DRESSAGE_CONFIG"
 
 
-class ServingSettings(BaseSettings):
-    """Settings that every service has."""
+class ProcessSettings(BaseSettings):
+    """Settings that every server process has."""
 
     model_config = SettingsConfigDict(env_prefix="DRESSAGE_", extra="ignore", frozen=True)
 
@@ -28,17 +28,10 @@ class ServingSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="least severe level that is logged"
     )
-    auth_token: SecretStr | None = Field(None, description="bearer token that callers must send")
-    peer_tokens: dict[str, SecretStr] = Field(
-        default_factory=dict, description="bearer tokens of the services that call this one, by their names"
-    )
     tls_cert: Path | None = Field(
         None, description="certificate chain (PEM) of this server; TLS on the address. A replaced file is read again"
     )
     tls_key: Path | None = Field(None, description="private key (PEM) of the certificate")
-    health_address: str | None = Field(
-        None, description="host:port of health checks without TLS, for probes; health is on the address as well"
-    )
     grace_seconds: float = Field(
         10.0, ge=0, le=600, description="seconds that running calls may take to end on SIGTERM"
     )
@@ -49,11 +42,6 @@ class ServingSettings(BaseSettings):
         if (value is None) != (info.data.get("tls_cert") is None):
             raise ValueError("TLS needs both TLS_CERT and TLS_KEY")
         return value
-
-    def callers(self) -> dict[str, SecretStr]:
-        """Tokens of everybody who may call, by name."""
-        own = {"client": self.auth_token} if self.auth_token is not None else {}
-        return {**self.peer_tokens, **own}
 
     @classmethod
     def settings_customise_sources(
@@ -70,7 +58,24 @@ class ServingSettings(BaseSettings):
         return (init_settings, env_settings, *file)
 
 
-SettingsT = TypeVar("SettingsT", bound=ServingSettings)
+class ServingSettings(ProcessSettings):
+    """Settings that every gRPC service has."""
+
+    auth_token: SecretStr | None = Field(None, description="bearer token that callers must send")
+    peer_tokens: dict[str, SecretStr] = Field(
+        default_factory=dict, description="bearer tokens of the services that call this one, by their names"
+    )
+    health_address: str | None = Field(
+        None, description="host:port of health checks without TLS, for probes; health is on the address as well"
+    )
+
+    def callers(self) -> dict[str, SecretStr]:
+        """Tokens of everybody who may call, by name."""
+        own = {"client": self.auth_token} if self.auth_token is not None else {}
+        return {**self.peer_tokens, **own}
+
+
+SettingsT = TypeVar("SettingsT", bound=ProcessSettings)
 
 
 def load(kind: type[SettingsT]) -> SettingsT:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 from dressage.errors import InvalidArgument
 
@@ -26,7 +26,7 @@ MAX_HIDDEN_LAYERS = 8
 
 _LARGEST = 1e30  # single precision ends at 3e38
 
-ShapeKey = tuple[int, int, int, tuple[int, ...], bool, bool]
+ShapeKey = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ RECOMMENDED_HIDDEN_LAYERS = 3
 """Maximum number of hidden layers that a language model may choose."""
 
 
-def _number(default: float | None, low: float, high: float = _LARGEST, **rule: Any) -> Any:
+def number(default: float | None, low: float, high: float = _LARGEST, **rule: Any) -> Any:
     """Declare a number with its default and its rule."""
     return dataclasses.field(default=default, metadata={"rule": Rule(low, high, **rule)})
 
@@ -83,33 +83,33 @@ def _number(default: float | None, low: float, high: float = _LARGEST, **rule: A
 class Hyperparameters:
     """What one member trains with; the defaults are Stable-Baselines3's, on 16 environments."""
 
-    learning_rate: float = _number(3e-4, 0, above=True, recommended=(1e-6, 3e-3))
+    learning_rate: float = number(3e-4, 0, above=True, recommended=(1e-6, 3e-3))
     """Step size of Adam."""
-    num_envs: int = _number(16, 1, 4096, whole=True)
+    num_envs: int = number(16, 1, 4096, whole=True)
     """Environments from which the member collects at once."""
     # A recommendation counts steps of many environments: 16 × 16 samples are as few as 256 × 1.
-    num_steps: int = _number(128, 1, 65_536, whole=True, recommended=(16, 8192))
+    num_steps: int = number(128, 1, 65_536, whole=True, recommended=(16, 8192))
     """Steps per environment between two updates; an update has num_envs × num_steps samples."""
-    minibatch_size: int = _number(64, 1, MAX_UPDATE_SAMPLES, whole=True, recommended=(32, 8192))
+    minibatch_size: int = number(64, 1, MAX_UPDATE_SAMPLES, whole=True, recommended=(32, 8192))
     """Samples per gradient step, at most num_envs × num_steps; a last, smaller minibatch is used as SB3 uses it.
     Advantages are normalised over a minibatch, except over one of a single sample, which has no deviation."""
-    epochs: int = _number(10, 1, 10_000, whole=True, recommended=(3, 20))
+    epochs: int = number(10, 1, 10_000, whole=True, recommended=(3, 20))
     """Passes over the samples in an update."""
-    discount: float = _number(0.99, 0, 1, recommended=(0.95, 0.999))
+    discount: float = number(0.99, 0, 1, recommended=(0.95, 0.999))
     """Gamma."""
-    gae_lambda: float = _number(0.95, 0, 1, recommended=(0.8, 1.0))
+    gae_lambda: float = number(0.95, 0, 1, recommended=(0.8, 1.0))
     """Lambda of generalised advantage estimation."""
-    clip_range: float = _number(0.2, 0, above=True, recommended=(0.1, 0.4))
+    clip_range: float = number(0.2, 0, above=True, recommended=(0.1, 0.4))
     """Bound of the probability ratio's change."""
-    entropy_coef: float = _number(0.0, 0, recommended=(1e-4, 0.1))
+    entropy_coef: float = number(0.0, 0, recommended=(1e-4, 0.1))
     """Weight of the entropy bonus."""
-    value_coef: float = _number(0.5, 0, recommended=(0.1, 2.0))
+    value_coef: float = number(0.5, 0, recommended=(0.1, 2.0))
     """Weight of the value loss."""
-    max_grad_norm: float = _number(0.5, 0, above=True, recommended=(0.1, 5.0))
+    max_grad_norm: float = number(0.5, 0, above=True, recommended=(0.1, 5.0))
     """Bound of the gradient's norm over all weights."""
-    target_kl: float | None = _number(None, 0, above=True, optional=True, recommended=(0.001, 0.05))
+    target_kl: float | None = number(None, 0, above=True, optional=True, recommended=(0.001, 0.05))
     """The update ends early once a minibatch's approximate KL exceeds 1.5 times this; None: never."""
-    initial_log_std: float = _number(0.0, -10, 5)
+    initial_log_std: float = number(0.0, -10, 5)
     """Logarithm of the policy's standard deviation before training."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of each hidden layer of the policy and of the value network, 1 to 8 layers."""
@@ -117,9 +117,9 @@ class Hyperparameters:
     """Normalise observations by their running mean and variance."""
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
-    observation_clip: float = _number(10.0, 0, above=True, recommended=(1.0, 100.0))
+    observation_clip: float = number(10.0, 0, above=True, recommended=(1.0, 100.0))
     """Bound of normalised observations; without normalisation nothing is clipped."""
-    reward_clip: float = _number(10.0, 0, above=True, recommended=(1.0, 100.0))
+    reward_clip: float = number(10.0, 0, above=True, recommended=(1.0, 100.0))
     """Bound of normalised rewards; without normalisation nothing is clipped."""
 
     @property
@@ -139,21 +139,25 @@ class Hyperparameters:
             self.normalize_reward,
         )
 
-    def validate(self) -> Hyperparameters:
+    def validate(self) -> Self:
         """Return self if all values follow the rules.
 
         :raises InvalidArgument: naming the first field that does not.
         """
-        for name, rule in RULES.items():
+        for name, rule in rules_of(type(self)).items():
             _check(name, getattr(self, name), rule.allows(getattr(self, name)), rule.expected)
-        for name in ("normalize_observation", "normalize_reward"):
+        for name in (item.name for item in fields(self) if isinstance(item.default, bool)):
             _check(name, getattr(self, name), isinstance(getattr(self, name), bool), "true or false")
         sizes = self.hidden_sizes
         fits = isinstance(sizes, tuple) and 1 <= len(sizes) <= MAX_HIDDEN_LAYERS and all(map(HIDDEN_SIZE.allows, sizes))
         expected = f"1 to {MAX_HIDDEN_LAYERS} layer sizes, each {HIDDEN_SIZE.expected}"
         _check("hidden_sizes", sizes, fits, expected)
-        check_sizes(vars(self))
+        self._check_sizes()
         return self
+
+    def _check_sizes(self) -> None:
+        """Refuse sizes that are legal one by one and contradict each other."""
+        check_sizes(vars(self))
 
     @classmethod
     def for_run(cls, values: Mapping[str, Any], *, base: Hyperparameters) -> Hyperparameters:
@@ -172,7 +176,7 @@ class Hyperparameters:
         return values
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], *, base: Hyperparameters | None = None) -> Hyperparameters:
+    def from_dict(cls, values: Mapping[str, Any], *, base: Self | None = None) -> Self:
         """Build and validate from plain values; what is missing comes from ``base`` (or the defaults).
 
         :raises InvalidArgument: for an unknown name or an impossible value.
@@ -181,11 +185,17 @@ class Hyperparameters:
         for name in values:
             if name not in known:
                 raise InvalidArgument(field=str(name), value=values[name], expected=f"one of {sorted(known)}")
-        return replace(base or cls(), **{name: _plain(name, value) for name, value in values.items()}).validate()
+        rules = rules_of(cls)
+        return replace(base or cls(), **{name: _plain(name, value, rules) for name, value in values.items()}).validate()
 
 
-RULES: Mapping[str, Rule] = {item.name: item.metadata["rule"] for item in fields(Hyperparameters) if item.metadata}
-"""The rule of each hyperparameter that is a number, by name."""
+def rules_of(kind: type[Hyperparameters]) -> Mapping[str, Rule]:
+    """Return the rule of each hyperparameter that is a number, by name."""
+    return {item.name: item.metadata["rule"] for item in fields(kind) if item.metadata}
+
+
+RULES = rules_of(Hyperparameters)
+"""The rule of each of PPO's hyperparameters that is a number, by name."""
 
 
 def check_sizes(sizes: Mapping[str, Any]) -> None:
@@ -219,18 +229,18 @@ def minibatch_size(values: Mapping[str, Any], *, base: Hyperparameters) -> int:
 
     :raises InvalidArgument: for an impossible value.
     """
-    size: int = _plain("minibatch_size", values.get("minibatch_size", base.minibatch_size))
+    size: int = _plain("minibatch_size", values.get("minibatch_size", base.minibatch_size), RULES)
     _check("minibatch_size", size, RULES["minibatch_size"].allows(size), RULES["minibatch_size"].expected)
     return size
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain(name: str, value: Any, rules: Mapping[str, Rule]) -> Any:
     """Undo what JSON and protobuf do to values: lists for tuples, 64.0 for 64, 1 for 1.0."""
     if name == "hidden_sizes":
         if not isinstance(value, list | tuple):
             raise InvalidArgument(field=name, value=value, expected="a list of layer sizes")
         return tuple(_integral(size) for size in value)
-    if name in RULES and RULES[name].whole:
+    if name in rules and rules[name].whole:
         return _integral(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return float(value)

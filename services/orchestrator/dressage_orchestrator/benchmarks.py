@@ -16,6 +16,7 @@ from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as session_api
 from dressage.errors import DressageError, InvalidArgument, ResourceExhausted
+from dressage.serving.validation import MessageValidator
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.benchmark_table import DEFAULT_GATE, fill_groups, gate_score, stages
@@ -39,6 +40,7 @@ class Benchmarks:
         self._service = service
         self._notifier = notifier
         self._parallel = parallel
+        self._validate = MessageValidator()
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("dressage.benchmarks")
 
@@ -64,7 +66,11 @@ class Benchmarks:
         """
         for number, case in enumerate(request.cases, start=1):
             try:
-                await self._service.prepare(_spec(request.template, case))
+                spec = _spec(request.template, case)
+                self._validate(
+                    spec
+                )  # a template alone is no valid spec, so the rules of the proto are not checked before
+                await self._service.prepare(spec)
             except InvalidArgument as error:
                 message = f"case {number} ({case.intent[:60]!r}): {error.message}"
                 raise InvalidArgument(message, field=f"cases[{number - 1}]", reason=error.reason) from error

@@ -41,14 +41,20 @@ class HumanFeedback:
             *(["proposal"] if request.proposal_source.strip() else []),
             *(["criteria"] if request.criteria else []),
             *([f"rebase_to={request.rebase_to}"] if request.rebase_to else []),
+            *([f"from_parent={_choice(request)}"] if request.from_parent else []),
         ]
         if not request.note.strip() and not fields:
-            expected = "a note, a proposal, criteria or an iteration to start from"
+            expected = "a note, a proposal, criteria, an iteration to start from or what to continue from"
             raise InvalidArgument(field="note", value=request.note, expected=expected)
         stored = await self._service.read(lambda tx: sessions.get(tx, session))
         if request.proposal_source.strip():
             method = self._service.methods.of(stored.spec)
             await method.check_edit(stored.spec, request.proposal_source, judge=self._judge)
+
+        if request.from_parent:
+            refusal = self._service.methods.of(stored.spec).refusal_to_continue(stored.spec)
+            if refusal and request.from_parent == v1.FROM_PARENT_ALWAYS:
+                raise InvalidArgument(field="from_parent", problem=refusal, value="always", expected="never or auto")
 
         def record(tx: Transaction) -> None:
             if request_ids.find(tx, "SteerSession", request.request_id, request) is not None:
@@ -135,6 +141,13 @@ def _store(tx: Transaction, session: str, request: pb.SteerSessionRequest) -> No
         directions.add(tx, session, directions.CRITERIA, json.dumps(criteria))
     if request.rebase_to:
         directions.add(tx, session, directions.REBASE, str(request.rebase_to))
+    if request.from_parent:
+        directions.add(tx, session, directions.FROM_PARENT, str(request.from_parent))
+
+
+def _choice(request: pb.SteerSessionRequest) -> str:
+    """Return the choice in lower case, such as `always`."""
+    return v1.FromParent.Name(request.from_parent).removeprefix("FROM_PARENT_").lower()
 
 
 def _owner(rollout: str) -> tuple[str, str]:

@@ -13,7 +13,6 @@ It is read again when it changes; a file with an error leaves the principals as 
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 import tomllib
@@ -29,6 +28,7 @@ from dressage.errors import FailedPrecondition, Unavailable
 from dressage.serving.access import Authenticate, Principal, Quota, Role, by_digest, token_digest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from dressage_orchestrator import threads
 from dressage_orchestrator.settings import Settings
 
 API_PRINCIPAL = "admin"
@@ -109,10 +109,10 @@ class Principals:
     async def _authenticate(self, token: str) -> Principal | None:
         if self._path is not None and self._clock() - self._checked > _CHECK_SECONDS:
             self._checked = self._clock()
-            await asyncio.to_thread(self._reload)
+            await threads.run(threads.REQUESTS, self._reload)
         known = await by_digest({**self._read.by_digest, **self._own})(token)
         if known is None and self._jwt is not None and token.count(".") == 2:
-            return await asyncio.to_thread(self._jwt.verify, token)
+            return await threads.run(threads.REQUESTS, self._jwt.verify, token)
         return known
 
     def _reload(self) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 from dressage.serving.access import current_principal
 
-from dressage_orchestrator import resource_names
+from dressage_orchestrator import resource_names, threads
 from dressage_orchestrator.clients import AgentClient
 from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import request_ids, retention, sessions, speeds
@@ -80,16 +80,16 @@ class Sessions:
             with self._database.begin() as tx:
                 return work(tx)
 
-        return await asyncio.to_thread(run)
+        return await threads.run(threads.REQUESTS, run)
 
-    async def read(self, work: Callable[[ReadTransaction], T]) -> T:
+    async def read(self, work: Callable[[ReadTransaction], T], *, pool: ThreadPoolExecutor = threads.REQUESTS) -> T:
         """Run a function in one read-only transaction, in a thread."""
 
         def run() -> T:
             with self._database.read() as tx:
                 return work(tx)
 
-        return await asyncio.to_thread(run)
+        return await threads.run(pool, run)
 
     async def _after_commit(self, session: str, work: Callable[[], None]) -> None:
         """Run work after a commit that the server otherwise does itself later.
@@ -97,7 +97,7 @@ class Sessions:
         An outage here must not fail the request: a caller that repeats a request without an id would repeat its effect.
         """
         try:
-            await asyncio.to_thread(work)
+            await threads.run(threads.REQUESTS, work)
         except (DatabaseLost, sa.exc.SQLAlchemyError) as error:
             outage = domain_error(error) if isinstance(error, sa.exc.SQLAlchemyError) else error
             if not isinstance(outage, DatabaseLost):
@@ -238,7 +238,7 @@ class Sessions:
     async def release(self, session: str) -> None:
         """Resume a session of an earlier server that this one has left interrupted, because a request concerns it."""
         if self._workflows.held(session):
-            await asyncio.to_thread(self._workflows.release, session)
+            await threads.run(threads.REQUESTS, self._workflows.release, session)
 
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
         """Mark a session as deleted."""
@@ -291,10 +291,15 @@ class Sessions:
         part = method.estimate(full, episode_steps=episode)
         known = await self.read(lambda tx: speeds.mean(tx, part.kind, full.pool)) if part.kind else None
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
+        longest = part.longest()
+        most = method.seconds(full, longest, cores=available_cores(), known=known)
         answer = pb.EstimateSessionResponse(
             spec=full,
             env_steps_per_iteration=part.env_steps,
             minutes_per_iteration=seconds / 60,
+            most_env_steps_per_iteration=longest.env_steps,
+            most_minutes_per_iteration=max(most, seconds) / 60,
+            measured=part.measured,
             method=method.name,
             goal=method.goal(full),
             max_episode_steps=episode,

@@ -19,7 +19,7 @@ from dressage.contracts.failures import RewardError
 from dressage.contracts.reward import load_reward
 from dressage.envs import EnvOptions, make_batch
 from dressage.envs.cards import EnvironmentCard
-from dressage.errors import DressageError, InvalidArgument
+from dressage.errors import DressageError, InvalidArgument, Unavailable
 from dressage.sandbox.pipe import Channel, ChannelClosed
 
 from dressage_trainer import checkpoints
@@ -32,6 +32,7 @@ from dressage_trainer.messages import (
     EvaluateMessage,
     FailedMessage,
     MemberPolicy,
+    MemberStart,
     MemberState,
     MemberStoppedMessage,
     MemberTask,
@@ -43,6 +44,8 @@ from dressage_trainer.messages import (
 
 _PROGRESS_SECONDS = 0.5
 _SPEC_TIMEOUT = 60.0
+_WAIT_SECONDS = 3600.0
+"""Longest wait for the judgments that decide whether training continues."""
 
 
 def learn(channel: Channel) -> None:
@@ -70,7 +73,7 @@ def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
     """
     values = {name: value for name, value in message.items() if name != "type"}
     try:
-        values["members"] = tuple(MemberTask(**member) for member in values["members"])
+        values["members"] = tuple(_member_task(member) for member in values["members"])
         spec = TrainSpec(**values)
     except (TypeError, KeyError) as error:
         raise InvalidArgument(f"not a training spec: {error}", field="spec") from error
@@ -81,16 +84,22 @@ def spec_from_message(message: Mapping[str, Any]) -> TrainSpec:
     return spec
 
 
+def _member_task(values: Mapping[str, Any]) -> MemberTask:
+    start = values.get("start")
+    return MemberTask(**{**values, "start": None if start is None else MemberStart(**start)})
+
+
 def _build_groups(setup: MemberSetup, resumed: Snapshot | None) -> list[TrainedGroup]:
     """Build the backend's groups. Backends are imported here, since each imports a heavy library."""
-    if setup.spec.backend == "sb3":
+    spec = setup.spec
+    if (spec.backend == "sb3" or spec.algorithm == "sac") and any(member.start is not None for member in spec.members):
+        raise InvalidArgument(
+            field="members.start", value="a policy", expected="none, with the backend sb3 or the algorithm sac"
+        )
+    if spec.backend == "sb3":
         from dressage_trainer.backends.sb3.groups import build_groups as build_sb3
 
         return list(build_sb3(setup, make_batch=make_batch, resumed=resumed))
-    if setup.spec.algorithm not in ("", "ppo"):
-        raise InvalidArgument(
-            field="algorithm", value=setup.spec.algorithm, expected="ppo; the sb3 backend has sac too"
-        )
     from dressage_trainer.backends.stacked import build_groups
 
     return list(build_groups(setup, make_batch=make_batch, resumed=resumed))
@@ -136,6 +145,9 @@ class Training:
         """Of the last snapshot, by group."""
         self._snapshot = self._take_snapshot(self._groups)
         self._gone = threading.Event()
+        self._granted = spec.granted_steps or spec.last_step
+        self._news = threading.Condition()
+        """Notified when it may continue, or the supervisor is gone."""
 
     def _read_checkpoint(self) -> Snapshot | None:
         """Return the newest checkpoint that can be used; None if training begins or has to restart."""
@@ -166,6 +178,9 @@ class Training:
             while (group := self._next_group()) is not None:
                 if self._gone.is_set():
                     raise ChannelClosed("the supervisor is gone")
+                if group.steps >= self._granted:
+                    self._wait_until_granted(group.steps)
+                    continue
                 before = group.steps
                 outcome = group.advance(began=began)
                 for stopped in outcome.stopped:
@@ -184,12 +199,28 @@ class Training:
 
     def _next_group(self) -> TrainedGroup | None:
         """Return the group that is furthest behind; ties go to the first, so that a resume takes the same turns."""
-        pending = [g for g in self._groups if g.steps < self._spec.steps_per_member and not g.all_stopped]
+        pending = [g for g in self._groups if g.steps < self._spec.last_step and not g.all_stopped]
         return min(pending, key=lambda g: g.steps, default=None)
+
+    def _wait_until_granted(self, steps: int) -> None:
+        """Wait until training may continue beyond these steps. The state is stored first: a waiting learner may be ended.
+
+        :raises ChannelClosed: if the supervisor is gone.
+        :raises DressageError: if no word comes.
+        """
+        now = self._last_progress = self._last_checkpoint = self._clock()
+        self._send_progress(now, activity="waiting")
+        self._checkpoint(requested=False)
+        with self._news:
+            decided = self._news.wait_for(lambda: self._gone.is_set() or self._granted > steps, _WAIT_SECONDS)
+        if not decided:
+            message = f"it was not decided within {_WAIT_SECONDS / 60:.0f} minutes whether training continues"
+            raise Unavailable(message, reason="NO_DECISION")
+        self._since_progress = (self._clock(), self._total_steps())
 
     def _send_evaluation(self, group: TrainedGroup, before: int) -> None:
         # An update may pass several marks at once; one evaluation then serves them all.
-        if any(before < mark <= group.steps for mark in self._marks()):
+        if self._marks(before, group.steps):
             self._send(EvaluateMessage(policies=tuple(group.policies())))
 
     def _send_due(self) -> None:
@@ -201,18 +232,20 @@ class Training:
             self._last_checkpoint = now
             self._checkpoint(requested=False)
 
-    def _marks(self) -> list[int]:
-        """Return the steps at which policies are evaluated during training; the supervisor evaluates the final ones."""
-        total, count = self._spec.steps_per_member, self._spec.evaluations
-        return [total * k // count for k in range(1, count)]
+    def _marks(self, before: int, now: int) -> bool:
+        """Whether one of the steps at which policies are evaluated during training is passed; final ones follow at the end."""
+        expected, count = self._spec.steps_per_member, self._spec.evaluations
+        first = before * count // expected  # its mark is not above `before`
+        marks = (expected * k // count for k in range(max(1, first), now * count // expected + 2))
+        return any(before < mark <= now and mark < self._spec.last_step for mark in marks)
 
-    def _send_progress(self, now: float) -> None:
+    def _send_progress(self, now: float, *, activity: str = "training") -> None:
         then, steps = self._since_progress
         total = self._total_steps()
         self._since_progress = (now, total)
         states: list[MemberState] = [state for group in self._groups for state in group.states()]
         rate = (total - steps) / max(now - then, 1e-9)
-        self._send(ProgressMessage(activity="training", steps_per_second=rate, members=tuple(states)))
+        self._send(ProgressMessage(activity=activity, steps_per_second=rate, members=tuple(states)))
 
     def _total_steps(self) -> int:
         return sum(group.steps * len(group.names) for group in self._groups)
@@ -264,15 +297,21 @@ class Training:
             )
 
     def _listen(self) -> None:
-        """Answer snapshot requests until the channel closes."""
+        """Answer snapshot requests and take extensions until the channel closes."""
         while True:
             try:
                 message = self._channel.recv(timeout=None)
                 if message.get("type") == "snapshot":
                     self._checkpoint(requested=True)
+                elif message.get("type") == "extend":
+                    with self._news:
+                        self._granted = max(self._granted, int(message["steps"]))
+                        self._news.notify()
             except DressageError:
                 # Closed, or broken by a malformed message: in both cases there is no supervisor any more.
-                self._gone.set()
+                with self._news:
+                    self._gone.set()
+                    self._news.notify()
                 return
 
     def _finish(self) -> None:

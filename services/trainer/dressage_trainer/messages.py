@@ -1,6 +1,6 @@
 """The messages between the supervisor and its sandboxed processes; every message is a dict with a ``type``.
 
-Supervisor → learner: `TrainSpec` first, then any number of ``{"type": "snapshot"}``.
+Supervisor → learner: `TrainSpec` first, then any number of ``{"type": "snapshot"}`` and `ExtendMessage`.
 Learner → supervisor: `ProgressMessage`, `EvaluateMessage`, `CheckpointMessage`, `WarningMessage`, `MemberStoppedMessage`,
 and at the end `DoneMessage` or `FailedMessage`.
 Supervisor → evaluator: `EvaluateRequest`; evaluator → supervisor: `EvaluateReply`, one for each.
@@ -37,6 +37,20 @@ class Message:
 
 
 @dataclass(frozen=True)
+class MemberStart:
+    """A policy from which a member's training continues."""
+
+    weights: dict[str, Array]
+    """Tensors by bundle name, observation statistics included."""
+    statistics: dict[str, float]
+    """The card's: counts, and moments of the discounted return."""
+    keeps_value: bool = False
+    """Whether the value network and the return statistics continue too."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """Goes into the card of the member's policies."""
+
+
+@dataclass(frozen=True)
 class MemberTask:
     """One member to train."""
 
@@ -45,6 +59,8 @@ class MemberTask:
     hyperparameters: dict[str, Any]
     """Fields of `training.Hyperparameters` that differ from the environment's preset."""
     seed: int
+    start: MemberStart | None = None
+    """None: random weights."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +74,21 @@ class TrainSpec(Message):
     reward_source: str = ""
     members: tuple[MemberTask, ...] = ()
     steps_per_member: int = 0
-    """Environment steps for each member; training ends with the first update that reaches them."""
+    """Expected environment steps for each member."""
+    max_steps: int = 0
+    """Environment steps for each member; training ends with the first update that reaches them. 0: those expected."""
+    granted_steps: int = 0
+    """Environment steps at which the learner waits for an `ExtendMessage`; 0: it does not."""
     evaluations: int = 4
-    """Evaluations, spread evenly over the steps, each at the first update boundary that reaches its mark; the last is at the
-    end and belongs to `DoneMessage`."""
+    """Evaluations in the expected steps, spread evenly, each at the first update boundary that reaches its mark. Beyond them
+    the distances are the same. The last one is at the end and belongs to `DoneMessage`."""
     checkpoint_seconds: float = 30.0
     """Seconds between two checkpoints; 0: one at every update."""
     threads: int = 1
     backend: str = "jax"
     """``jax``, or ``sb3`` (Stable-Baselines3)."""
     algorithm: str = ""
-    """``ppo`` (also if empty), or ``sac`` (``sb3`` only)."""
+    """``ppo`` (also if empty), or ``sac``."""
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None
@@ -77,6 +97,22 @@ class TrainSpec(Message):
     """Earlier checkpoints, the newest first, in case that one is damaged."""
     memory_bytes: int = 0
     """Memory that the learner may use; 0: unknown."""
+    checkpoint_bytes: int = 0
+    """Size that a checkpoint's file may have; 0: unknown."""
+
+    @property
+    def last_step(self) -> int:
+        """Environment steps for each member at which training ends."""
+        return max(self.max_steps, self.steps_per_member)
+
+
+@dataclass(frozen=True)
+class ExtendMessage(Message):
+    """The learner may continue."""
+
+    type: ClassVar[str] = "extend"
+    steps: int = 0
+    """Environment steps for each member until which it may."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +144,7 @@ class ProgressMessage(Message):
 
     type: ClassVar[str] = "progress"
     activity: str = "training"
-    """``compiling`` or ``training``."""
+    """``compiling``, ``training``, or ``waiting`` for judgments."""
     steps_per_second: float = 0.0
     """Over all members, since the last message."""
     members: tuple[MemberState, ...] = ()

@@ -196,6 +196,7 @@ class Supervisor:
             cancelled=self._work.cancellation(assignment.id),
             sandboxes=self._sandboxes,
             early_end=self._work.early_end(assignment.id),
+            step_grant=self._work.step_grant(assignment.id),
             allow_unsandboxed=self._allow_unsandboxed,
             compiled=self._cache,
             fillings=self._fillings,

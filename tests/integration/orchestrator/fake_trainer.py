@@ -5,7 +5,8 @@ assignment, ``# no-disk`` one of the machine; ``# crash`` exits 1, ``# crash-onc
 stores a checkpoint after the first member and exits 75 in the first attempt; ``# slow`` trains until the file
 $DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``# lucky`` trains well and fails confirmation; ``score=X`` scores
 X; ``curve=X`` is evaluated at half its steps, too, and scores X there; with ``# gradual`` at each mark, and then it trains
-until the assignment is sent again to end early, or until $DRESSAGE_TRAINER_GO exists. With $DRESSAGE_TRAINER_UNRESPONSIVE it
+until the assignment is sent again to end early, or until $DRESSAGE_TRAINER_GO exists; ``open=X,Y,…`` scores X at the first
+mark, Y at the second and so on, and waits where it may not continue. With $DRESSAGE_TRAINER_UNRESPONSIVE it
 does not connect.
 """
 
@@ -150,6 +151,9 @@ class Trainer:
                 return
             time.sleep(0.1)
         score = number(source, "score", 0.9 if "good" in source or "# lucky" in source else 0.3)
+        if "open=" in source:
+            self.train_open(task)
+            return
         if "# gradual" in source:
             self.evaluate_marks(task, number(source, "curve", 0.0))
             while not self.received["assignment"] and not Path(os.environ.get("DRESSAGE_TRAINER_GO", "/go")).exists():
@@ -169,6 +173,32 @@ class Trainer:
                 print("the deadline is near", flush=True)
                 sys.exit(75)
         self.done(train=work.TrainResult(env_steps=task.steps_per_member))
+
+    def train_open(self, task: work.TrainAssignment) -> None:
+        """Evaluates all members at each mark, and waits where it may not continue."""
+        scores = [float(text) for text in re.findall(r"open=([\d.,]+)", task.reward_source)[0].split(",")]
+        most, mark = task.max_steps_per_member, 1
+        while (step := task.steps_per_member * mark // task.evaluations) < most:
+            while step > task.granted_steps:
+                for member in task.members:
+                    self.report(progress=progress(member.id, task.granted_steps))
+                if self.cancelled:
+                    return
+                if self.received["assignment"]:
+                    self.assignment = self.received["assignment"].popleft().assignment
+                    task = self.assignment.train
+                    if task.final_steps:
+                        self.end_early(task)
+                        return
+                    print("continues until", task.granted_steps, flush=True)
+                time.sleep(0.05)
+            for member in task.members:
+                score = scores[min(mark, len(scores)) - 1]
+                self.evaluate_policy(member.id, step, score, task.evaluation_seed, task.checkpoint_episodes)
+            mark += 1
+        for member in task.members:
+            self.train_member(member.id, task, scores[-1], steps=most)
+        self.done(train=work.TrainResult(env_steps=most))
 
     def evaluate_marks(self, task: work.TrainAssignment, score: float) -> None:
         """Evaluates all members at all marks but the last."""
@@ -190,8 +220,8 @@ class Trainer:
             self.report(f"member/{member}", member=work.MemberReport(member=member, env_step=step, policy=policy))
         self.done(train=work.TrainResult())
 
-    def train_member(self, member: str, task: work.TrainAssignment, score: float) -> None:
-        steps = task.steps_per_member
+    def train_member(self, member: str, task: work.TrainAssignment, score: float, *, steps: int = 0) -> None:
+        steps = steps or task.steps_per_member
         policy = f"members/{member}/policy"
         if f"member/{member}" in self.assignment.finished_items:
             return

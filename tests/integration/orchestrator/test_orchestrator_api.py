@@ -51,16 +51,10 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
     ({"budget": v1.Budget(wall_time=Duration(seconds=-1))}, "spec.budget.wall_time", "positive"),
     ({"seed": 999_999_999}, "spec.seed", "evaluation seeds begin there"),
     ({"train_only": True}, "spec.reward.reward_source", "train_only"),
-    ({"algorithm": "sac", "backend": "jax"}, "spec.reward.algorithm", "sb3"),
-    (
-        {"algorithm": "sac", "backend": "sb3", "environment": "environments/CartPole-v1"},
-        "spec.reward.algorithm",
-        "discrete actions",
-    ),
+    ({"algorithm": "sac", "environment": "environments/CartPole-v1"}, "spec.reward.algorithm", "discrete actions"),
     (
         {
             "algorithm": "sac",
-            "backend": "sb3",
             "configs": [v1.Config(id="a", hyperparameters=v1.Hyperparameters(epochs=3))],
         },
         "spec.reward.configs[0].hyperparameters.epochs",

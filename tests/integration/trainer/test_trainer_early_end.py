@@ -92,3 +92,48 @@ def test_a_decision_after_the_end_is_carried_out_as_well(tmp_path: Path) -> None
         service.wait_for("result", timeout=100)
         result(service, step)
         trainer.kill()
+
+
+@pytest.mark.timeout(400)
+def test_a_training_waits_and_continues_also_after_a_kill(tmp_path: Path) -> None:
+    """What it delivers has the bits of a training that never waited, and of one whose trainer was killed while it waited."""
+    update, expected, most = 64, 640, 1280
+    values = {"checkpoint_seconds": 1e9, "evaluations": 2, "evaluation_episodes": 2, "checkpoint_episodes": 1}
+    task = assignment(steps=expected, max_steps_per_member=most, **values)
+    waits = pb.Assignment()
+    waits.CopyFrom(task)
+    waits.train.granted_steps = expected
+    more = pb.Assignment()
+    more.CopyFrom(task)
+    more.train.granted_steps = most
+
+    def delivered(service: FakeRunService) -> bytes:
+        _, report = service.wait_for("result", timeout=200)
+        assert report.result.HasField("train") and service.accepted[1, "member/a-s1"].member.env_step == most
+        marks = [int(item.rpartition("/")[2]) for _, item in service.accepted if item.startswith("evaluation/")]
+        assert sorted(marks) == [320, 640, 960, 1280] and all(mark % update == 0 for mark in marks)
+        assert (service.store / "members/a-s1/metrics.jsonl").read_text().count("\n") == most // update
+        return (service.store / "members/a-s1/policy/policy.safetensors").read_bytes()
+
+    with FakeRunService(tmp_path / "straight", task) as service:
+        service.start_trainer(tmp_path / "scratch-1")
+        straight = delivered(service)
+    with FakeRunService(tmp_path / "waits", waits) as service:
+        trainer = service.start_trainer(tmp_path / "scratch-2")
+        _, report = service.wait_for("checkpoint", timeout=250)  # what it stores before it waits
+        assert report.checkpoint.env_step == expected and not service.results()
+        service.send(pb.WorkResponse(assignment=more))
+        assert delivered(service) == straight and trainer.wait(60) == 0
+    with FakeRunService(tmp_path / "killed", waits) as service:
+        trainer = service.start_trainer(tmp_path / "scratch-3")
+        _, report = service.wait_for("checkpoint", timeout=250)
+        service.send(pb.WorkResponse(assignment=more))
+        trainer.send_signal(signal.SIGKILL)
+        trainer.wait(30)
+        again = pb.Assignment()
+        again.CopyFrom(more)
+        again.checkpoint = report.checkpoint.key
+        again.finished_items.extend(item for _, item in service.accepted)
+        service.assignments = [again]
+        service.start_trainer(tmp_path / "scratch-4", attempt=2)
+        assert delivered(service) == straight

@@ -63,7 +63,7 @@ def test_the_sessions_share_the_options_of_the_command() -> None:
     spec = benchmarks.template(options.CaseOptions(model="m", seeds=2, steps=1000, iterations=3, budget_dollars=1.5))
     assert not spec.intent and not spec.environment
     assert (spec.model, spec.max_iterations, spec.budget.dollars) == ("m", 3, 1.5)
-    assert (spec.reward.seeds, spec.reward.steps_per_member) == (2, 1000)
+    assert (spec.reward.seeds, spec.reward.max_steps_per_member) == (2, 1000)
 
 
 def test_cases_take_environment_options_video_configs_and_budgets() -> None:

@@ -112,7 +112,7 @@ def test_run_passes_its_options_on(server: Background):
     more = ["--config", "a:epochs=3", "--config", "b:", "--judge", "j.py", "--budget-dollars", "1.5", "--yes"]
     assert invoke([*RUN, *options, *more]) == 0
     spec = server.fake.requests["CreateSession"][0].spec
-    assert (spec.model, spec.reward.seeds, spec.seed, spec.reward.steps_per_member) == ("m", 2, 7, 600_000)
+    assert (spec.model, spec.reward.seeds, spec.seed, spec.reward.max_steps_per_member) == ("m", 2, 7, 600_000)
     assert (spec.max_iterations, spec.pass_threshold, spec.judge_source) == (4, 0.5, "judge")
     assert [config.id for config in spec.reward.configs] == ["a", "b"]
     assert spec.budget.dollars == 1.5

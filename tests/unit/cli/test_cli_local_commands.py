@@ -352,3 +352,9 @@ def test_a_plan_with_a_language_model_has_a_price_and_is_confirmed():
     assert plan.plan_dict(estimate)["max_dollars"] == pytest.approx(1.5)
     estimate.ClearField("dollars_per_iteration")
     assert "price unknown" in plan.plan_text(estimate).plain
+
+
+def test_the_plan_of_a_replay_names_recorded_replies():
+    estimate = session_service_pb2.EstimateSessionResponse(max_episode_steps=1000)
+    estimate.spec.model = "recorded/low_crawl"
+    assert "recorded/low_crawl: recorded replies, no language model, no cost" in plan.plan_text(estimate).plain

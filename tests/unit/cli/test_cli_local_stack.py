@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import types
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import run
+from dressage.cli.serve import console_url, default_console
 from dressage.client import AsyncClient
 from dressage.client.discovery import is_loopback
 from dressage.local import connection
@@ -143,6 +145,39 @@ async def test_commands_of_the_machine_reach_a_server_that_listens_everywhere(li
     reached = _reachable(listening)
     assert reached.endswith(":7400")
     assert reached == listening or is_loopback(reached.rpartition(":")[0])
+
+
+async def test_the_console_starts_last_and_reaches_the_orchestrator(
+    services: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Console(BaseSettings):
+        address: str = ""
+        orchestrator_address: str = ""
+
+    settings, wiring = types.ModuleType("settings"), types.ModuleType("wiring")
+    settings.Settings, wiring.start = Console, services.wiring("dressage_console")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "dressage_console.settings", settings)
+    monkeypatch.setitem(sys.modules, "dressage_console.wiring", wiring)
+    stack = await LocalStack.start(tmp_path, console="127.0.0.1:0")
+    await stack.stop()
+    assert services.log[4:6] == ["start dressage_console", "stop dressage_console"]
+    assert services.settings["dressage_console"].orchestrator_address == stack.address
+    assert stack.console == "http://127.0.0.1:5005"
+    with pytest.raises(errors.InvalidArgument, match="--console"):
+        await LocalStack.start(tmp_path, console="0.0.0.0:0")
+
+
+def test_the_console_is_next_to_the_api_or_on_a_free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert default_console(f"127.0.0.1:{port - 1}") == "127.0.0.1:0"
+    assert default_console("127.0.0.1:0") == "127.0.0.1:0"
+    assert default_console(f"127.0.0.1:{port - 1}") == f"127.0.0.1:{port}"
+
+
+def test_the_token_is_in_the_fragment_of_the_address():
+    stack = LocalStack(address="127.0.0.1:1", artifacts=Path(), token="a/b&c", console="http://127.0.0.1:2")
+    assert console_url(stack) == "http://127.0.0.1:2/#token=a%2Fb%26c"
 
 
 async def test_a_service_that_does_not_start_takes_the_others_down(services: Recorder, tmp_path: Path):

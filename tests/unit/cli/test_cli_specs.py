@@ -144,7 +144,7 @@ def test_options_override_the_spec_of_a_recording(tmp_path: Path):
     base = recorded(recording(tmp_path / "crawl"), intent="", environment="", model="")
     spec = make_spec(SpecOptions("", "", steps=1000), base)
     assert (spec.intent, spec.environment, spec.model) == ("crawl", "environments/HalfCheetah-v5", "recorded/crawl")
-    assert (spec.reward.seeds, spec.reward.steps_per_member) == (2, 1000)
+    assert (spec.reward.seeds, spec.reward.max_steps_per_member) == (2, 1000)
     assert make_spec(SpecOptions("", "", seeds=3), base).reward.seeds == 3
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dressage import errors
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2
-from dressage.cli import output, run_logs
+from dressage.cli import output, run, run_logs
 from dressage.cli.main import invoke
 from dressage.envs.cards import load_card
 from dressage.errors import NotFound
@@ -170,7 +173,7 @@ def test_the_schema_accepts_specs_and_nothing_else(capsys: pytest.CaptureFixture
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
     validator = Draft202012Validator(schema)
-    for path in sorted((Path(__file__).parents[3] / "examples" / "behaviours").glob("*/session.json")):
+    for path in sorted((Path(__file__).parents[3] / "examples").glob("behaviours*/*/session.json")):
         spec = session_file.read_spec(path, field="file")
         validator.validate(MessageToDict(spec, preserving_proto_field_name=True))
     assert not validator.is_valid({"intnt": "hop"})
@@ -221,3 +224,30 @@ def test_a_shell_completes_commands(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     with pytest.raises(SystemExit):
         invoke([])
     assert "sessions" in capsys.readouterr().out
+
+
+def test_a_session_on_the_server_of_an_ended_command_names_the_next_one() -> None:
+    async def gone(_: str) -> pb.Session:
+        raise errors.Unavailable("no answer")
+
+    def follow(kind: str) -> str:
+        client = SimpleNamespace(get_session=gone)
+        connection = SimpleNamespace(client=client, kind=kind, flags="")
+        options = SimpleNamespace(as_json=False, detail="quiet")
+
+        async def work() -> None:
+            await run.follow("sessions/s1", connection, options, signals=asyncio.Queue())  # type: ignore[arg-type]
+
+        with pytest.raises(errors.Unavailable) as caught:
+            asyncio.run(work())
+        return caught.value.message
+
+    assert follow("joined").endswith("To continue it: dressage sessions watch s1") and follow("stack") == "no answer"
+
+
+def test_zero_has_no_sign() -> None:
+    assert (
+        progress.return_text(-0.3) == "0"
+        and progress.score_text(-0.001) == "0.00"
+        and progress.return_text(-3.2) == "-3"
+    )

@@ -19,8 +19,10 @@ from dressage_llm_agent.journal import read_reply
 from dressage_llm_agent.roles.registry import role_of
 from google.protobuf.json_format import Parse
 
-ROOT = Path(__file__).parents[3] / "examples" / "behaviours"
-FOLDERS = sorted(path.parent for path in ROOT.glob("*/session.json"))
+EXAMPLES = Path(__file__).parents[3] / "examples"
+ROOT = EXAMPLES / "behaviours"
+LONG = EXAMPLES / "behaviours_long"
+FOLDERS = sorted(path.parent for root in (ROOT, LONG) for path in root.glob("*/session.json"))
 CODE = [folder for folder in FOLDERS if "code" in json.loads((folder / "session.json").read_text())]
 REWARD = [folder for folder in FOLDERS if folder not in CODE]
 
@@ -31,7 +33,9 @@ def spec_of(folder):
 
 def result_of(folder, key, task):
     path = folder / "llm" / key / "0-0.json"
-    return role_of(task).parse(read_reply(json.loads(path.read_text()), str(path)).text, task)
+    text = path.with_suffix(".md")
+    reply = text.read_text() if text.exists() else read_reply(json.loads(path.read_text()), str(path)).text
+    return role_of(task).parse(reply, task)
 
 
 def test_there_are_enough_and_the_backflip_is_among_them():
@@ -41,7 +45,9 @@ def test_there_are_enough_and_the_backflip_is_among_them():
 @pytest.mark.parametrize("folder", REWARD, ids=lambda folder: folder.name)
 def test_a_recording_is_whole_and_sound(folder):
     spec = spec_of(folder)
-    brief = agent_pb.Brief(intent=spec.intent, environment=spec.environment.removeprefix("environments/"))
+    environment = spec.environment.removeprefix("environments/")
+    facts = agent_pb.SessionFacts(environment_options=spec.environment_options)
+    brief = agent_pb.Brief(intent=spec.intent, environment=environment, facts=facts)
     card, trajectories = load_card(brief.environment), control_trajectories(brief.environment)
     shipped = [episode for kind, several in trajectories.items() if kind != "time_reversed" for episode in several]
     rewards = [result_of(folder, "iterations/1/reward_author", agent_pb.RewardAuthorTask(brief=brief)).source]

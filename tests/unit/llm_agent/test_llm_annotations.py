@@ -6,13 +6,20 @@ import logging
 
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as pb
+from dressage.api.v1 import session_pb2
+from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 from dressage_llm_agent.provider.base import ProviderFault
 from dressage_llm_agent.provider.litellm_provider import load_litellm
 from dressage_llm_agent.provider.thinking import thinking_arguments
 from dressage_llm_agent.roles.prompts import render
 from dressage_llm_agent.roles.registry import role_of
-from dressage_llm_agent.roles.reviser.annotations import parse_addressed_notes, parse_lesson, parse_lesson_updates
+from dressage_llm_agent.roles.reviser.annotations import (
+    parse_addressed_notes,
+    parse_lesson,
+    parse_lesson_updates,
+    parse_start,
+)
 from dressage_llm_agent.tasks import role_task, task_result
 
 KNOWN = [
@@ -43,6 +50,34 @@ def test_lessons_change_their_tiers_with_a_reason():
     assert not problems
     parse_lesson_updates("2: HARD: x\n1: SOLID: x\n1: HARD", KNOWN, problems)
     assert "lesson 2, which there is not" in problems[0] and "tier of HARD" in problems[1] and "say why" in problems[2]
+
+
+def test_a_revision_says_what_its_training_starts_from():
+    task = pb.ReviserTask(history=[session_pb2.Iteration(number=n) for n in (1, 2)], may_continue_from=[2])
+    problems: list[str] = []
+    assert parse_start("**Parent**: it runs already", 0, task, problems) == (True, "it runs already")
+    assert parse_start("fresh: it stands still", 1, task, problems) == (False, "it stands still")
+    assert parse_start("", 0, task, problems) == (False, "")
+    assert parse_start("parent: not offered", 0, pb.ReviserTask(), problems) == (False, "")
+    assert not problems
+    for text, based_on in (("parent: yes", 1), ("parent:", 2), ("maybe", 2)):
+        parse_start(text, based_on, task, problems)
+    assert (
+        "iteration 1 has no policies" in problems[0]
+        and "say why" in problems[1]
+        and "'parent' or 'fresh'" in problems[2]
+    )
+
+
+def test_the_choice_of_a_start_is_offered_with_its_evidence():
+    role = role_of(pb.ReviserTask())
+    brief = pb.Brief(intent="run", environment="HalfCheetah-v5")
+    judged = session_pb2.Iteration(number=1, judgment=session_pb2.Judgment(score=0.53))
+    for offered in ([1], []):
+        task = pb.ReviserTask(brief=brief, history=[judged], may_continue_from=offered)
+        system, user = (str(message.content) for message in role.messages(task, load_card("HalfCheetah-v5")))
+        assert ("## Start" in system) == bool(offered)
+        assert ("those of iteration 1, judged 0.530." in user) == bool(offered)
 
 
 def test_notes_are_quoted_with_how_they_are_addressed():

@@ -81,15 +81,15 @@ def test_authors_read_rules_for_sequences_stages_and_endings():
 def test_the_reviser_may_change_steps_and_network_sizes():
     task = tasks(BRIEF)["reviser"]
     text = prompt(task)
-    assert "steps_per_member (300000 to 2400000, now 600000" in text and "hidden_sizes (a list of 1 to 3" in text
+    assert "- steps_per_member, 300000 to 2400000, now 600000" in text and "- hidden_sizes, a list of 1 to 3" in text
     reply = (
         "## Diagnosis\nd\n## Lesson\nSOFT: l\n## Based on\n1\n## Planned change\np\n## Hyperparameters\nlonger\n"
-        '```json\n{"steps_per_member": 1200000, "hidden_sizes": [128, 128], "clip_range": 0.1}\n```\n'
+        '```json\n{"steps_per_member": 1200000, "hidden_sizes": [128, 128], "observation_clip": 5, "reward_clip": 20.5}\n```\n'
         "```python\ndef reward(state, action, next_state, memory, np):\n    return {}\n```\n"
     )
     revision = role_of(task).parse(reply, task)
     assert revision.steps_per_member == 1_200_000 and revision.hyperparameter_reasoning == "longer"
-    assert revision.hyperparameters == v1.Hyperparameters(hidden_sizes=[128, 128], clip_range=0.1)
+    assert revision.hyperparameters == v1.Hyperparameters(hidden_sizes=[128, 128], observation_clip=5, reward_clip=20.5)
     assert "steps_per_member" not in prompt(pb.ReviserTask(brief=BRIEF, history=[PAST]))
 
 

@@ -185,7 +185,7 @@ def test_tool_arguments(name, text, outcome):
 def test_sac_has_only_its_own_hyperparameters():
     task = pb.ReviserTask(brief=BRIEF, history=HISTORY, tune_hyperparameters=True, algorithm="sac")
     prompt = "".join(message.content for message in role_of(task).messages(task, load_card(BRIEF.environment)))
-    assert "learning_rate (" in prompt and "clip_range" not in prompt
+    assert "- learning_rate, " in prompt and "clip_range" not in prompt
     changed = json.dumps({"clip_range": 0.3, "learning_rate": 1e-4})
     assert "no hyperparameter 'clip_range'; there are learning_rate, minibatch_size" in problems(
         f"## Hyperparameters\nsmaller steps\n{block(changed, 'json')}", task

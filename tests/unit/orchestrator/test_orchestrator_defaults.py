@@ -25,6 +25,9 @@ def test_a_spec_without_a_method_gets_reward_and_its_defaults() -> None:
         backend="jax",
         algorithm="ppo",
         tune_hyperparameters=False,
+        max_steps_per_member=240_000,
+        patience=2,
+        from_parent=v1.FROM_PARENT_AUTO,
     )
     assert filled_session(full) == full
 
@@ -54,7 +57,7 @@ def test_earlier_evaluations_play_three_episodes_or_fewer(given: tuple[int, int]
 def test_what_is_set_stays_and_training_alone_has_one_iteration() -> None:
     full = filled_session(reward_session(algorithm="sac", seeds=1, train_only=True, max_iterations=4, pool="gpu"))
     assert (full.max_iterations, full.pool) == (1, "gpu")
-    assert (full.reward.backend, full.reward.algorithm, full.reward.seeds) == ("sb3", "sac", 1)
+    assert (full.reward.backend, full.reward.algorithm, full.reward.seeds) == ("jax", "sac", 1)
 
 
 def test_a_method_that_is_not_installed_is_refused() -> None:

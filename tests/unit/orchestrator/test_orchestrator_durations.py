@@ -23,6 +23,9 @@ def seconds(environment="HalfCheetah-v5", *, steps=1_500_000, cores=2, known=Non
 def test_what_simulates_slowly_and_who_trains_slowly_takes_longer():
     assert seconds("CartPole-v1") < seconds() < seconds("Ant-v5") < seconds("HumanoidStandup-v5")
     assert seconds() < seconds(backend="sb3") < seconds(algorithm="sac") / 10
+    assert seconds(algorithm="sac") < seconds(algorithm="sac", backend="sb3") / 4
+    fewer = v1.Config(hyperparameters=v1.Hyperparameters(updates_per_step=0.25))
+    assert seconds(algorithm="sac", configs=[fewer]) < seconds(algorithm="sac") / 3
 
 
 @given(
@@ -46,9 +49,10 @@ def test_kinds_of_runs_depend_on_environment_and_backend():
         v1.SessionSpec(environment="environments/Hopper-v5"),
         reward_session(environment="environments/Ant-v5", backend="sb3"),
         reward_session(environment="environments/Ant-v5", algorithm="sac"),
+        reward_session(environment="environments/Ant-v5", algorithm="sac", backend="sb3"),
     ]
     full = [filled_session(spec) for spec in specs]
     kinds = [durations.kind_of_run(spec) for spec in full]
-    assert len(set(kinds)) == 4
+    assert len(set(kinds)) == 5
     again = filled_session(v1.SessionSpec(environment="Ant-v5", intent="jump"))
     assert durations.kind_of_run(again) == kinds[0]

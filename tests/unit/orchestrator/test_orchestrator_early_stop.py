@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
+from dressage_orchestrator.lifecycle.checkpoint_judging import EarlyEnd
 from dressage_orchestrator.methods.reward import early_stop, spec
+from dressage_orchestrator.methods.reward.course import Course
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,12 +30,19 @@ def member(seed: int, judged: list[float | None]) -> v1.Member:
     return one
 
 
+def decided(members: list[v1.Member], threshold: float) -> EarlyEnd | None:
+    course = Course(threshold=threshold, steps=STEPS, evaluations=MARKS, most=STEPS)
+    return course.decide(members).end
+
+
 def stop(*seeds: list[float | None], threshold: float = 0.7) -> int | None:
     """The mark of the delivered checkpoint."""
-    end = early_stop.decide([member(n, s) for n, s in enumerate(seeds)], threshold=threshold, evaluations=MARKS)
+    end = decided([member(n, s) for n, s in enumerate(seeds)], threshold)
     if end is None:
         return None
-    assert end.score >= end.required_score and set(end.final_steps) == {f"a-s{n}" for n in range(len(seeds))}
+    assert end.decision.score >= end.decision.required_score and set(end.final_steps) == {
+        f"a-s{n}" for n in range(len(seeds))
+    }
     (step,) = set(end.final_steps.values())
     return round((step - 3) * MARKS / STEPS)
 
@@ -47,7 +56,7 @@ def test_all_seeds_pass_with_a_margin_at_two_successive_checkpoints() -> None:
     assert early_stop.required_score(1.0) == 1.0
     failed = member(1, high)
     failed.failure.reason = "REWARD_NOT_FINITE"
-    assert early_stop.decide([member(0, high), failed], threshold=0.7, evaluations=MARKS) is None
+    assert decided([member(0, high), failed], 0.7) is None
 
 
 @given(first=scores, second=scores, known=st.integers(0, MARKS - 1))

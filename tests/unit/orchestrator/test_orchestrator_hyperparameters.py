@@ -6,6 +6,7 @@ import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
 from dressage.serving.validation import MessageValidator
+from dressage.training import sac
 from dressage.training.hyperparameters import MAX_UPDATE_SAMPLES, Hyperparameters
 from dressage.training.preset import load_preset, preset_names
 from dressage_orchestrator.methods.reward.spec import validate
@@ -79,7 +80,13 @@ def test_one_alone_is_never_too_much_or_too_little_for_any_preset(values: dict[s
 )
 def test_what_sac_cannot_use_is_refused_before_anything_is_begun(values: dict[str, float], words: str) -> None:
     spec = with_defaults()
-    spec.reward.algorithm, spec.reward.backend = "sac", "sb3"
+    spec.reward.algorithm = "sac"
     spec.reward.configs.add(id="third", hyperparameters=v1.Hyperparameters(**values))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match=rf"^spec\.reward\.configs\[2\]\.hyperparameters\.{words}"):
         validate(spec)
+
+
+@pytest.mark.parametrize("name", sac.OWN)
+def test_what_only_sac_has_is_refused_for_ppo(name: str) -> None:
+    with pytest.raises(InvalidArgument, match=rf"hyperparameters\.{name}.*expected no value, or the algorithm 'sac'"):
+        validate(with_defaults(**{name: 1}))

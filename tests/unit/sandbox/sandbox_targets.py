@@ -33,3 +33,64 @@ def sleep(channel):
 def fail(channel):
     print("about to fail")
     raise ValueError("on purpose")
+
+
+def _outcome(run):
+    """What a program did, or the name of the exception that it raised."""
+    try:
+        did = run()
+    except BaseException as error:
+        return type(error).__name__
+    return f"did: {did!r}"[:200] if did else "nothing"
+
+
+def run_sources(channel):
+    """Run programs one after another, and send back what each did or raised."""
+    request = channel.recv(timeout=20)
+    outcomes = {}
+    for name, source in request["sources"].items():
+
+        def run(source=source):
+            out = {}
+            exec(source, {"out": out, "request": request, "channel": channel})
+            return out.get("did")
+
+        outcomes[name] = _outcome(run)
+    channel.send({"outcomes": outcomes})
+
+
+def run_generated(channel):
+    """Run bodies of functions in the namespace of generated code, without the lint, as `run_sources`."""
+    import textwrap
+
+    import numpy as np
+    from dressage.contracts import execute
+
+    outcomes = {}
+    names = execute.ALLOWED_BUILTINS | execute.CLASS_BUILTINS | execute.EXCEPTIONS
+    for name, source in channel.recv(timeout=20)["sources"].items():
+
+        def run(source=source):
+            scope = execute.module_globals(names, {"np": np})
+            body = textwrap.indent(source.strip(), "    ")
+            exec(compile(f"def attack():\n{body}\n", execute.FILENAME, "exec"), scope)
+            return scope["attack"]()
+
+        outcomes[name] = _outcome(run)
+    channel.send({"outcomes": outcomes})
+
+
+def call_raw(channel):
+    """Make system calls without a wrapper; send back those that succeeded, and those that this machine lacks."""
+    import ctypes
+    import platform
+
+    from corpus import CALLS
+    from dressage.sandbox.syscalls import MACHINES
+
+    channel.recv(timeout=20)
+    libc, numbers = ctypes.CDLL(None, use_errno=True), MACHINES[platform.machine()].numbers
+    libc.syscall.restype = ctypes.c_long
+    known = [name for name in CALLS if name in numbers]
+    succeeded = [name for name in known if libc.syscall(numbers[name], 0, 0, 0, 0, 0, 0) != -1]
+    channel.send({"known": known, "succeeded": succeeded})

@@ -1,4 +1,4 @@
-"""Hostile programs, run for real: what they reach for must not be there, and they must end."""
+"""What hostile programs are ended for, and how. `test_sandbox_corpus.py` runs those that reach for something."""
 
 import os
 import signal
@@ -9,44 +9,6 @@ from dressage.sandbox import Limits, SandboxFailure
 
 GIB = 1 << 30
 MIB = 1 << 20
-
-REFUSED = {
-    "reads the password file": "open('/etc/passwd').read()",
-    "reads the parent's environment": "import os; open(f'/proc/{os.getppid()}/environ').read()",
-    "reads the parent's memory": "import os; open(f'/proc/{os.getppid()}/mem', 'rb')",
-    "reads through its own root link": "open('/proc/self/root/etc/passwd').read()",
-    "lists the home folder": "import os; os.listdir('/root' if os.path.exists('/root') else '/home')",
-    "lists the temporary folder": "import os; os.listdir('/tmp')",
-    "writes outside its folder": "open('/tmp/sandbox-escape', 'w')",
-    "writes into its packages": "import dressage; open(dressage.__path__[0] + '/escape.py', 'w')",
-    "removes a folder of its packages": "import os, dressage; os.rmdir(dressage.__path__[0] + '/sandbox')",
-    "opens a TCP socket": "import socket; socket.socket()",
-    "opens a Unix socket": "import socket; socket.socket(socket.AF_UNIX)",
-    "makes a socket pair": "import socket; socket.socketpair()",
-    "forks": "import os; os.fork()",
-    "starts a program": "import subprocess; subprocess.run(['/bin/true'])",
-    "becomes a program": "import os; os.execv('/bin/true', ['true'])",
-    "leaves its session": "import os; os.setsid()",
-    "signals its parent": "import os; os.kill(os.getppid(), 0)",
-    "signals everybody": "import os; os.kill(-1, 0)",
-    "signals its group": "import os; os.killpg(0, 0)",
-    "signals its parent by a descriptor": "import os, signal; os.pidfd_open(os.getppid())",
-    "leaves a link for its parent": "import os; os.symlink('/etc/passwd', 'link')",
-    "links a file from outside": "import os; os.link('/etc/passwd', 'link')",
-    "leaves a pipe for its parent": "import os; os.mkfifo('pipe')",
-    "changes modes": "import os; os.chmod('/tmp', os.stat('/tmp').st_mode)",
-    "takes all processors": "import os; os.sched_setaffinity(0, range(os.cpu_count()))",
-    "keeps memory in a memfd": "import os; os.memfd_create('hidden')",
-}
-
-
-@pytest.mark.parametrize("source", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(inside, source):
-    reply = inside(source)
-
-    assert not isinstance(reply, SandboxFailure), reply
-    assert reply.get("error") in {"PermissionError", "OSError"}, reply
-
 
 RAW_CALLS = """
 import ctypes
@@ -122,15 +84,6 @@ def test_it_has_no_capabilities_even_as_root(inside):
     assert int(status["CapEff"], 16) == int(status["CapPrm"], 16) == 0
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2"
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["x = bytearray(20 << 30)", "import numpy as np; x = np.ones((20, 1 << 27))"],
-    ids=["bytearray", "numpy"],
-)
-def test_twenty_gigabytes_at_once_are_refused(inside, source):
-    assert inside(source)["error"] == "MemoryError"
 
 
 def test_twenty_gigabytes_by_and_by_end_it(inside):

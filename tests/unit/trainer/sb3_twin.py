@@ -126,7 +126,7 @@ class Twin:
             clip_reward=h.reward_clip,
             gamma=h.discount,
         )
-        self.model: Any = make_model("ppo", h, self.normalizer, seed=0, tuned_entropy=False)
+        self.model: Any = make_model(h, self.normalizer, seed=0)
         if dtype == np.float64:
             self.model.policy.double()
         self._load_weights(snapshot.take(self.ours))

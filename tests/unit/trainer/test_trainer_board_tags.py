@@ -67,7 +67,8 @@ def test_tags_are_those_of_stable_baselines3() -> None:
 
 def test_tags_of_sac_are_those_of_stable_baselines3() -> None:
     tags = logged_by_sb3("sac/sac.py")
-    row = {"step": 10.0, "policy_loss": 1.0, "value_loss": 2.0, "entropy_coefficient": 0.1}
+    row = {"step": 10.0, "policy_loss": 1.0, "value_loss": 2.0, "entropy_coefficient": 0.1,
+           "entropy_coefficient_loss": 0.2, "gradient_steps": 8.0}  # fmt: skip
     assert {tag for tag in scalars(row) if tag.startswith("train/")} <= tags
 
 

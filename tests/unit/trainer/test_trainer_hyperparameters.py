@@ -14,7 +14,7 @@ def test_stable_baselines3_takes_minibatches_of_one_sample_as_our_ppo_does():
     from stable_baselines3.common.env_util import make_vec_env
 
     h = Hyperparameters(num_envs=2, num_steps=1, minibatch_size=1, epochs=1, hidden_sizes=(4,), discount=0.0)
-    model = models.make_model("ppo", h.validate(), make_vec_env("Pendulum-v1", 2), seed=1, tuned_entropy=False)
+    model = models.make_model(h.validate(), make_vec_env("Pendulum-v1", 2), seed=1)
     before = [value.clone() for value in model.policy.parameters()]
     model.learn(8)
     after = list(model.policy.parameters())

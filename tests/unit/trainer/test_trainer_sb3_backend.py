@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytest.importorskip("mujoco")
 pytest.importorskip("torch")
-sb3 = pytest.importorskip("stable_baselines3")
+pytest.importorskip("stable_baselines3")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dressage.errors import FailedPrecondition  # noqa: E402
-from dressage.installation import install_command  # noqa: E402
-from dressage.policies import Policy, PolicyCard, load, save_bundle, to_onnx, to_sb3  # noqa: E402
-from dressage_trainer import learner  # noqa: E402
-from dressage_trainer.messages import MemberTask, TrainSpec, parse  # noqa: E402
+from dressage.errors import FailedPrecondition
+from dressage.installation import install_command
+from dressage.policies import PolicyCard
+from dressage_trainer import learner
+from dressage_trainer.messages import MemberTask, TrainSpec
 
-REWARD = '''
-LATEX = "1"
-TERMS = {"up": "stay up", "late": "grows with the episode"}
-MEMORY = {"steps": 0.0}
+from tests.unit.trainer.learner_line import REWARD, Line, acts_alike, trained_whole_and_in_halves
 
-def reward(state, action, next_state, memory, np):
-    """Depends on the memory."""
-    memory.steps = memory.steps + 1.0
-    return {"up": 1.0 - 0.1 * np.square(action).sum(-1), "late": 0.01 * memory.steps}
-'''
 PPO = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [8, 8]}
 CLIPPED = {**PPO, "observation_clip": 0.5, "reward_clip": 0.25}
 SAC = {"num_envs": 4, "minibatch_size": 16, "hidden_sizes": [8, 8], "normalize_observation": True}
-
-
-class Line:
-    """A channel whose other end is a list."""
-
-    def __init__(self, request):
-        self.request, self.sent = request, []
-
-    def recv(self, timeout):
-        if self.request is None:
-            raise learner.ChannelClosed("no more")
-        request, self.request = self.request, None
-        return request
-
-    def send(self, message):
-        self.sent.append(parse(message))
 
 
 def run(folder, monkeypatch, *, algorithm, steps, members=None, reward=REWARD, **values):
@@ -56,7 +32,7 @@ def run(folder, monkeypatch, *, algorithm, steps, members=None, reward=REWARD, *
     monkeypatch.chdir(folder)
     # Listening ends at once here and would stop the training.
     monkeypatch.setattr(learner.Training, "_listen", lambda self: None)
-    given = {"ppo": PPO, "sac": SAC}.get(algorithm, PPO)
+    given = {"ppo": PPO, "sac": {**SAC, "replay_size": 400}}.get(algorithm, PPO)
     members = members or (MemberTask("a", given, 1), MemberTask("b", {**given, "learning_rate": 1e-3}, 2))
     spec = TrainSpec(environment="InvertedPendulum-v5", reward_source=reward, members=members, backend="sb3",
                      steps_per_member=steps, algorithm=algorithm, **values)  # fmt: skip
@@ -67,60 +43,24 @@ def run(folder, monkeypatch, *, algorithm, steps, members=None, reward=REWARD, *
 
 @pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 256), ("sac", 160)])
 def test_trains_resumes_to_the_same_bits_and_acts(tmp_path, monkeypatch, algorithm, steps):
-    # The replay buffer's size and SAC's reports, made small.
-    monkeypatch.setattr("dressage.training.sac.REPLAY_SIZE", 400)
-    monkeypatch.setattr("dressage_trainer.backends.sb3.models.SAC_STEPS", 40)
+    monkeypatch.setattr("dressage.training.sac.REPORT_STEPS", 40)
     known = dict(algorithm=algorithm, evaluations=2)
-    whole = run(tmp_path / "whole", monkeypatch, steps=steps, checkpoint_seconds=1e9, **known)
-    assert {m.type for m in whole} >= {"progress", "evaluate", "done"}, whole[-1]
-    part = run(tmp_path / "part", monkeypatch, steps=steps // 2, checkpoint_seconds=0, **known)
-    resume = [m.path for m in part if m.type == "checkpoint"][-1]
-    rest = run(tmp_path / "part", monkeypatch, steps=steps, checkpoint_seconds=1e9, resume=resume, **known)
-    assert rest[-1].env_steps_total == whole[-1].env_steps_total // 2
-    for first, second in zip(whole[-1].policies, rest[-1].policies, strict=True):
-        for name, value in first.weights.items():
-            np.testing.assert_array_equal(value, second.weights[name], err_msg=name)
-    a, b = (p.weights["pi.0.weight"] for p in whole[-1].policies)
-    assert not np.array_equal(a, b)
+    whole = trained_whole_and_in_halves(functools.partial(run, monkeypatch=monkeypatch, **known), tmp_path, steps=steps)
     acts_alike(whole[-1].policies[0], tmp_path, algorithm)
     metrics = [m for m in whole if m.type == "progress"][-1].members[0].metrics
     assert {"policy_loss", "value_loss", "term/up", "steps_per_second"} <= metrics.keys()
 
 
-def acts_alike(member, tmp_path, algorithm):
-    """numpy, ONNX and SB3 agree on the deterministic action."""
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-
-    policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
-    policy = load(save_bundle(tmp_path / "bundle", weights=policy.weights, card=policy.description))
-    assert policy.description.squash == (algorithm == "sac")
-    rows = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32).astype(np.float64)
-    model_file, normalizer_file = to_sb3(policy, tmp_path / "sb3")
-    model = getattr(sb3, algorithm.upper()).load(model_file, device="cpu")
-
-    class Spaces(__import__("gymnasium").Env):
-        observation_space, action_space = model.observation_space, model.action_space
-
-    normalizer = VecNormalize.load(str(normalizer_file), DummyVecEnv([Spaces]))
-    expected, _ = model.predict(normalizer.normalize_obs(rows), deterministic=True)
-    np.testing.assert_allclose(policy.act(rows), expected, atol=1e-4)
-    assert np.ptp(policy.act(rows)) > 0
-    runtime = pytest.importorskip("onnxruntime")
-    file = str(to_onnx(policy, tmp_path / "p.onnx"))
-    session = runtime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    np.testing.assert_allclose(
-        session.run(["action"], {"observation": rows.astype(np.float32)})[0], expected, atol=1e-4
-    )
-
-
 def test_clips_are_those_of_vec_normalize_in_training_and_export(tmp_path, monkeypatch):
     from dressage_trainer.backends.sb3 import groups
 
-    made = []
+    normalizers = []
     original = groups.StoppingNormalizer
-    monkeypatch.setattr(groups, "StoppingNormalizer", lambda *a, **k: made.append(original(*a, **k)) or made[-1])
+    monkeypatch.setattr(
+        groups, "StoppingNormalizer", lambda *a, **k: normalizers.append(original(*a, **k)) or normalizers[-1]
+    )
     messages = run(tmp_path / "run", monkeypatch, algorithm="ppo", steps=128, members=(MemberTask("a", CLIPPED, 1),))
-    assert [(one.clip_obs, one.clip_reward) for one in made] == [(0.5, 0.25)]
+    assert [(one.clip_obs, one.clip_reward) for one in normalizers] == [(0.5, 0.25)]
     (member,) = messages[-1].policies
     card = PolicyCard.from_dict(member.card)
     assert card.clip == 0.5 and card.statistics["reward_clip"] == 0.25

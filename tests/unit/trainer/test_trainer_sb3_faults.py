@@ -16,11 +16,13 @@ pytest.importorskip("stable_baselines3")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.training import sac
-from dressage_trainer.backends.sb3 import groups, models
+from dressage_trainer.backends import replay_memory
+from dressage_trainer.backends.sb3 import models
 from dressage_trainer.backends.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 from dressage_trainer.messages import MemberTask
 from fake_environment import FakeBatch, FakeReward
-from test_trainer_sb3_backend import PPO, REWARD, SAC, run
+from learner_line import REWARD
+from test_trainer_sb3_backend import PPO, SAC, run
 
 BOUND = np.array([[-1.0], [1.0]], np.float32)
 PLAIN = {**SAC, "normalize_observation": False}
@@ -28,7 +30,7 @@ PLAIN = {**SAC, "normalize_observation": False}
 
 @pytest.fixture
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(models, "SAC_STEPS", 200)
+    monkeypatch.setattr(sac, "REPORT_STEPS", 200)
 
 
 def stopped_of(messages):
@@ -240,15 +242,15 @@ def test_replay_buffers_that_would_outgrow_the_learner_are_refused_at_once(tmp_p
     monkeypatch.setattr(models, "make_model", lambda *a, **k: created.append(make(*a, **k)) or created[-1])
     known = dict(algorithm="sac", steps=400, members=(MemberTask("a", PLAIN, 1), MemberTask("b", PLAIN, 2)))
     # 600 transitions (400 steps and a chunk) in each of two buffers, their copies, and one copy more.
-    whole = 600 * models.transition_bytes(4, 1) * 5 + groups._BESIDES
+    whole = 600 * sac.transition_bytes(4, 1) * 5 + replay_memory._BESIDES
     refused = run(tmp_path / "refused", monkeypatch, memory_bytes=whole - 1, **known)
     assert [(m.type, m.reason) for m in refused if m.type == "failed"] == [("failed", "REPLAY_TOO_LARGE")]
-    assert "of 2 members" in refused[-1].message and "train at most 399 steps" in refused[-1].message and not created
+    assert "for 2 members" in refused[-1].message and "train at most 399 steps" in refused[-1].message and not created
     known_to_fit = known | {"steps": 399}
     assert run(tmp_path / "advised", monkeypatch, memory_bytes=whole - 1, **known_to_fit)[-1].type == "done"
     created.clear()
     assert run(tmp_path / "fits", monkeypatch, memory_bytes=whole, **known)[-1].type == "done"
     buffers = [getattr(created[0].replay_buffer, name) for name in models._REPLAY]
-    assert sum(array.nbytes for array in buffers) == 600 * models.transition_bytes(4, 1)
+    assert sum(array.nbytes for array in buffers) == 600 * sac.transition_bytes(4, 1)
     ppo = run(tmp_path / "ppo", monkeypatch, algorithm="ppo", steps=128, memory_bytes=1)
     assert ppo[-1].type == "done"

@@ -11,8 +11,17 @@ from dressage.api.buf.validate import validate_pb2
 from dressage.api.v1 import session_pb2
 from dressage.errors import InvalidArgument
 from dressage.serving.validation import MessageValidator
-from dressage.training.hyperparameters import HIDDEN_SIZE, MAX_HIDDEN_LAYERS, RULES, Hyperparameters, Rule
+from dressage.training import sac
+from dressage.training.hyperparameters import (
+    HIDDEN_SIZE,
+    MAX_HIDDEN_LAYERS,
+    RULES,
+    Hyperparameters,
+    Rule,
+    rules_of,
+)
 from dressage.training.preset import DEFAULT, load_preset, preset_names
+from dressage.training.sac import SacHyperparameters
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -74,13 +83,14 @@ def rule_of_the_api(descriptor) -> Rule:
 @pytest.mark.parametrize("name", [descriptor.name for descriptor in API])
 def test_the_protos_rules_are_the_trainers(name):
     stated = rule_of_the_api(session_pb2.Hyperparameters.DESCRIPTOR.fields_by_name[name])
-    rule = HIDDEN_SIZE if name == "hidden_sizes" else RULES[name]
+    rule = HIDDEN_SIZE if name == "hidden_sizes" else rules_of(SacHyperparameters)[name]
     # What is optional in Python is a field without a value in the API.
     assert stated == replace(rule, optional=False, recommended=None)
 
 
 def test_the_api_has_every_rule_and_the_bound_on_layers():
-    assert set(RULES) == {descriptor.name for descriptor in API} - {"hidden_sizes"}
+    names = {descriptor.name for descriptor in API} - {"hidden_sizes"}
+    assert set(RULES) == names - set(sac.OWN) and set(rules_of(SacHyperparameters)) == names
     options = session_pb2.Hyperparameters.DESCRIPTOR.fields_by_name["hidden_sizes"].GetOptions()
     assert options.Extensions[validate_pb2.field].repeated.max_items == MAX_HIDDEN_LAYERS
 

@@ -50,6 +50,8 @@ class Event(google.protobuf.message.Message):
     SCORED_FIELD_NUMBER: builtins.int
     PROGRAMS_COLLECTED_FIELD_NUMBER: builtins.int
     TRAINING_STOPPED_FIELD_NUMBER: builtins.int
+    TRAINING_EXTENDED_FIELD_NUMBER: builtins.int
+    WARM_STARTED_FIELD_NUMBER: builtins.int
     sequence: builtins.int
     """Sequence number in the session, from 1."""
     session: builtins.str
@@ -138,7 +140,15 @@ class Event(google.protobuf.message.Message):
 
     @property
     def training_stopped(self) -> Global___TrainingStopped:
-        """A training ends early."""
+        """A training ends before its largest number of steps."""
+
+    @property
+    def training_extended(self) -> Global___TrainingExtended:
+        """A training continues."""
+
+    @property
+    def warm_started(self) -> Global___WarmStarted:
+        """A training continues from an earlier iteration's policies, or does not although it was to."""
 
     def __init__(
         self,
@@ -167,16 +177,18 @@ class Event(google.protobuf.message.Message):
         scored: Global___Scored | None = ...,
         programs_collected: Global___ProgramsCollected | None = ...,
         training_stopped: Global___TrainingStopped | None = ...,
+        training_extended: Global___TrainingExtended | None = ...,
+        warm_started: Global___WarmStarted | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "training_stopped", b"training_stopped", "warning", b"warning"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "training_stopped", b"training_stopped", "warning", b"warning"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_added", "artifact_written", "screened", "approval_requested", "approval_granted", "assignment_changed", "candidate_evaluated", "search_improved", "scored", "programs_collected", "training_stopped"] | None: ...
+    def HasField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "state_changed", b"state_changed", "time", b"time", "training_extended", b"training_extended", "training_stopped", b"training_stopped", "warm_started", b"warm_started", "warning", b"warning"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent_replied", b"agent_replied", "approval_granted", b"approval_granted", "approval_requested", b"approval_requested", "artifact_written", b"artifact_written", "assignment_changed", b"assignment_changed", "candidate_evaluated", b"candidate_evaluated", "check_finished", b"check_finished", "evaluation_finished", b"evaluation_finished", "iteration", b"iteration", "judged", b"judged", "note_added", b"note_added", "payload", b"payload", "phase_changed", b"phase_changed", "programs_collected", b"programs_collected", "progress", b"progress", "run_changed", b"run_changed", "scored", b"scored", "screened", b"screened", "search_improved", b"search_improved", "sequence", b"sequence", "session", b"session", "state_changed", b"state_changed", "time", b"time", "training_extended", b"training_extended", "training_stopped", b"training_stopped", "warm_started", b"warm_started", "warning", b"warning"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["payload", b"payload"]) -> typing.Literal["state_changed", "phase_changed", "agent_replied", "check_finished", "run_changed", "progress", "evaluation_finished", "judged", "warning", "note_added", "artifact_written", "screened", "approval_requested", "approval_granted", "assignment_changed", "candidate_evaluated", "search_improved", "scored", "programs_collected", "training_stopped", "training_extended", "warm_started"] | None: ...
 
 Global___Event: typing_extensions.TypeAlias = Event
 
 @typing.final
 class TrainingStopped(google.protobuf.message.Message):
-    """A training ends early, because every seed passes."""
+    """A training ends before its largest number of steps."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -198,6 +210,52 @@ class TrainingStopped(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "early_stop", b"early_stop"]) -> None: ...
 
 Global___TrainingStopped: typing_extensions.TypeAlias = TrainingStopped
+
+@typing.final
+class TrainingExtended(google.protobuf.message.Message):
+    """A training continues beyond its expected steps."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ASSIGNMENT_FIELD_NUMBER: builtins.int
+    EXTENSION_FIELD_NUMBER: builtins.int
+    assignment: builtins.str
+    """The assignment."""
+    @property
+    def extension(self) -> dressage.api.v1.session_pb2.Extension:
+        """The decision."""
+
+    def __init__(
+        self,
+        *,
+        assignment: builtins.str = ...,
+        extension: dressage.api.v1.session_pb2.Extension | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["extension", b"extension"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "extension", b"extension"]) -> None: ...
+
+Global___TrainingExtended: typing_extensions.TypeAlias = TrainingExtended
+
+@typing.final
+class WarmStarted(google.protobuf.message.Message):
+    """The policies from which a training starts."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WARM_START_FIELD_NUMBER: builtins.int
+    @property
+    def warm_start(self) -> dressage.api.v1.session_pb2.WarmStart:
+        """The policies, or why they are not used."""
+
+    def __init__(
+        self,
+        *,
+        warm_start: dressage.api.v1.session_pb2.WarmStart | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["warm_start", b"warm_start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["warm_start", b"warm_start"]) -> None: ...
+
+Global___WarmStarted: typing_extensions.TypeAlias = WarmStarted
 
 @typing.final
 class StateChanged(google.protobuf.message.Message):

@@ -246,6 +246,36 @@ JUDGE_KIND_HUMAN: JudgeKind.ValueType  # 3
 """A person."""
 Global___JudgeKind: typing_extensions.TypeAlias = JudgeKind
 
+class _FromParent:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _FromParentEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_FromParent.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    FROM_PARENT_UNSPECIFIED: _FromParent.ValueType  # 0
+    """Means `FROM_PARENT_AUTO`."""
+    FROM_PARENT_AUTO: _FromParent.ValueType  # 1
+    """The reviser decides; the template author starts from random weights."""
+    FROM_PARENT_NEVER: _FromParent.ValueType  # 2
+    """Always from random weights."""
+    FROM_PARENT_ALWAYS: _FromParent.ValueType  # 3
+    """Always from the parent's policies, where its network fits."""
+
+class FromParent(_FromParent, metaclass=_FromParentEnumTypeWrapper):
+    """Whether a training continues from the policies of the parent iteration's best config, or starts from random weights. Each
+    seed continues from the parent's policy of the same seed.
+    """
+
+FROM_PARENT_UNSPECIFIED: FromParent.ValueType  # 0
+"""Means `FROM_PARENT_AUTO`."""
+FROM_PARENT_AUTO: FromParent.ValueType  # 1
+"""The reviser decides; the template author starts from random weights."""
+FROM_PARENT_NEVER: FromParent.ValueType  # 2
+"""Always from random weights."""
+FROM_PARENT_ALWAYS: FromParent.ValueType  # 3
+"""Always from the parent's policies, where its network fits."""
+Global___FromParent: typing_extensions.TypeAlias = FromParent
+
 class _CheckpointChoice:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -269,6 +299,42 @@ CHECKPOINT_CHOICE_LAST: CheckpointChoice.ValueType  # 1
 CHECKPOINT_CHOICE_BEST: CheckpointChoice.ValueType  # 2
 """The best one by judgment, if it also scores higher than the last one on as many episodes, of the same seeds."""
 Global___CheckpointChoice: typing_extensions.TypeAlias = CheckpointChoice
+
+class _StopReason:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StopReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StopReason.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STOP_REASON_UNSPECIFIED: _StopReason.ValueType  # 0
+    """Means `STOP_REASON_PASSES_EARLY`."""
+    STOP_REASON_PASSES_EARLY: _StopReason.ValueType  # 1
+    """Every seed passed with a margin at two successive checkpoints."""
+    STOP_REASON_PASSES: _StopReason.ValueType  # 2
+    """The mean over the seeds passed, after the expected steps."""
+    STOP_REASON_LEVEL: _StopReason.ValueType  # 3
+    """Neither scores nor returns rose at the last checkpoints, after the expected steps."""
+    STOP_REASON_BUDGET: _StopReason.ValueType  # 4
+    """The wall-clock budget does not suffice until the next checkpoint."""
+    STOP_REASON_NOT_JUDGED: _StopReason.ValueType  # 5
+    """Its checkpoints could not be judged."""
+
+class StopReason(_StopReason, metaclass=_StopReasonEnumTypeWrapper):
+    """Why a training ended before its largest number of steps."""
+
+STOP_REASON_UNSPECIFIED: StopReason.ValueType  # 0
+"""Means `STOP_REASON_PASSES_EARLY`."""
+STOP_REASON_PASSES_EARLY: StopReason.ValueType  # 1
+"""Every seed passed with a margin at two successive checkpoints."""
+STOP_REASON_PASSES: StopReason.ValueType  # 2
+"""The mean over the seeds passed, after the expected steps."""
+STOP_REASON_LEVEL: StopReason.ValueType  # 3
+"""Neither scores nor returns rose at the last checkpoints, after the expected steps."""
+STOP_REASON_BUDGET: StopReason.ValueType  # 4
+"""The wall-clock budget does not suffice until the next checkpoint."""
+STOP_REASON_NOT_JUDGED: StopReason.ValueType  # 5
+"""Its checkpoints could not be judged."""
+Global___StopReason: typing_extensions.TypeAlias = StopReason
 
 @typing.final
 class VideoOptions(google.protobuf.message.Message):
@@ -359,6 +425,10 @@ class Hyperparameters(google.protobuf.message.Message):
     INITIAL_LOG_STD_FIELD_NUMBER: builtins.int
     OBSERVATION_CLIP_FIELD_NUMBER: builtins.int
     REWARD_CLIP_FIELD_NUMBER: builtins.int
+    REPLAY_SIZE_FIELD_NUMBER: builtins.int
+    WARMUP_STEPS_FIELD_NUMBER: builtins.int
+    UPDATES_PER_STEP_FIELD_NUMBER: builtins.int
+    TARGET_RATE_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Learning rate of Adam."""
     num_envs: builtins.int
@@ -389,6 +459,14 @@ class Hyperparameters(google.protobuf.message.Message):
     """Bound of normalised observations, in standard deviations: they are clipped to plus and minus this value."""
     reward_clip: builtins.float
     """Bound of normalised rewards: they are clipped to plus and minus this value."""
+    replay_size: builtins.int
+    """SAC only: maximum number of transitions in the replay buffer of each member."""
+    warmup_steps: builtins.int
+    """SAC only: environment steps with uniformly random actions, before the first update."""
+    updates_per_step: builtins.float
+    """SAC only: gradient steps for each environment step."""
+    target_rate: builtins.float
+    """SAC only: share of the critics' weights that the target critics take over after each gradient step, tau."""
     @property
     def hidden_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Hidden layer sizes of the policy and value networks."""
@@ -412,9 +490,13 @@ class Hyperparameters(google.protobuf.message.Message):
         initial_log_std: builtins.float | None = ...,
         observation_clip: builtins.float | None = ...,
         reward_clip: builtins.float | None = ...,
+        replay_size: builtins.int | None = ...,
+        warmup_steps: builtins.int | None = ...,
+        updates_per_step: builtins.float | None = ...,
+        target_rate: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_value_coef", b"_value_coef", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "value_coef", b"value_coef"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clip_range", b"_clip_range"]) -> typing.Literal["clip_range"] | None: ...
     @typing.overload
@@ -440,11 +522,19 @@ class Hyperparameters(google.protobuf.message.Message):
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_observation_clip", b"_observation_clip"]) -> typing.Literal["observation_clip"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_replay_size", b"_replay_size"]) -> typing.Literal["replay_size"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_reward_clip", b"_reward_clip"]) -> typing.Literal["reward_clip"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_target_kl", b"_target_kl"]) -> typing.Literal["target_kl"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_target_rate", b"_target_rate"]) -> typing.Literal["target_rate"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_updates_per_step", b"_updates_per_step"]) -> typing.Literal["updates_per_step"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_value_coef", b"_value_coef"]) -> typing.Literal["value_coef"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_warmup_steps", b"_warmup_steps"]) -> typing.Literal["warmup_steps"] | None: ...
 
 Global___Hyperparameters: typing_extensions.TypeAlias = Hyperparameters
 
@@ -466,7 +556,7 @@ class Budget(google.protobuf.message.Message):
     """Tokens for model calls; 0 means no limit."""
     @property
     def wall_time(self) -> google.protobuf.duration_pb2.Duration:
-        """Wall-clock time; not set means no limit."""
+        """Wall-clock time, at most ten years; not set means no limit."""
 
     def __init__(
         self,
@@ -709,6 +799,9 @@ class RewardSpec(google.protobuf.message.Message):
     JUDGE_LAST_CHECKPOINT_ONLY_FIELD_NUMBER: builtins.int
     EARLY_STOP_FIELD_NUMBER: builtins.int
     CHECKPOINT_FIELD_NUMBER: builtins.int
+    MAX_STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
+    PATIENCE_FIELD_NUMBER: builtins.int
+    FROM_PARENT_FIELD_NUMBER: builtins.int
     reward_source: builtins.str
     """Reward (Python source) to train on in the first iteration instead of a generated one."""
     train_only: builtins.bool
@@ -716,9 +809,13 @@ class RewardSpec(google.protobuf.message.Message):
     seeds: builtins.int
     """Number of seeds of each config; 0 means 3."""
     steps_per_member: builtins.int
-    """Environment steps of each member; 0 means the environment's preset."""
+    """Expected environment steps of each member, over which the evaluations are spaced; 0 means the environment's preset, at most
+    `max_steps_per_member`.
+    """
     evaluations: builtins.int
-    """Number of evaluations in a training, the last one included; 0 means 8 if the training may end early, otherwise 4."""
+    """Number of evaluations in the expected steps, the last one included; 0 means 8 if the training may end early, otherwise 4. A
+    training that continues is evaluated at the same distances.
+    """
     evaluation_episodes: builtins.int
     """Episodes of a member's last evaluation; 0 means 10."""
     checkpoint_episodes: builtins.int
@@ -726,7 +823,7 @@ class RewardSpec(google.protobuf.message.Message):
     backend: builtins.str
     """Backend of the training: empty or `jax`; `sb3` where it is installed."""
     algorithm: builtins.str
-    """Algorithm of the training: empty or `ppo`; `sac` with the backend `sb3`."""
+    """Algorithm of the training: empty or `ppo`; `sac` for environments with continuous actions."""
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters change between iterations: a model may propose changes, and an iteration inherits those of its
     parent's best config. If false, all iterations train the same configs. Not set means true with a language model.
@@ -736,11 +833,23 @@ class RewardSpec(google.protobuf.message.Message):
     judge_last_checkpoint_only: builtins.bool
     """Whether only the last checkpoint of a training is judged. If false, each checkpoint is judged during training."""
     early_stop: builtins.bool
-    """Whether a training ends early once every seed passes with a margin at two successive checkpoints. Not set: true for
-    trainings of one config. Configs are compared at equal steps, so a training of several configs never ends early.
+    """Whether judgments of checkpoints decide when a training ends: before its expected steps once every seed passes with a margin
+    at two successive checkpoints; after them once it passes, or once neither scores nor returns rise. If false, a training has
+    a fixed length: `steps_per_member`, or else `max_steps_per_member`, or else the preset's. Not set: true for trainings of
+    one config. Configs are compared at equal steps, so a training of several configs has a fixed length.
     """
     checkpoint: Global___CheckpointChoice.ValueType
     """The checkpoint of each member that is judged, confirmed and delivered."""
+    max_steps_per_member: builtins.int
+    """Largest number of environment steps of each member. 0 means `steps_per_member` if that is set, otherwise four times the
+    environment's preset. A training reaches it only while it improves, unless `early_stop` is false.
+    """
+    patience: builtins.int
+    """Number of successive judged checkpoints without a rise after which a training ends that has done its expected steps; 0
+    means 2.
+    """
+    from_parent: Global___FromParent.ValueType
+    """Whether an iteration continues from the policies and the observation statistics of its parent's best config."""
     @property
     def configs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Config]:
         """Configs of an iteration; none means only the environment's preset."""
@@ -763,15 +872,56 @@ class RewardSpec(google.protobuf.message.Message):
         judge_last_checkpoint_only: builtins.bool = ...,
         early_stop: builtins.bool | None = ...,
         checkpoint: Global___CheckpointChoice.ValueType = ...,
+        max_steps_per_member: builtins.int = ...,
+        patience: builtins.int = ...,
+        from_parent: Global___FromParent.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "early_stop", b"early_stop", "tune_hyperparameters", b"tune_hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "early_stop", b"early_stop", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_early_stop", b"_early_stop", "_tune_hyperparameters", b"_tune_hyperparameters", "algorithm", b"algorithm", "backend", b"backend", "checkpoint", b"checkpoint", "checkpoint_episodes", b"checkpoint_episodes", "config_variants", b"config_variants", "configs", b"configs", "early_stop", b"early_stop", "evaluation_episodes", b"evaluation_episodes", "evaluations", b"evaluations", "from_parent", b"from_parent", "judge_last_checkpoint_only", b"judge_last_checkpoint_only", "max_steps_per_member", b"max_steps_per_member", "patience", b"patience", "reward_source", b"reward_source", "seeds", b"seeds", "steps_per_member", b"steps_per_member", "train_only", b"train_only", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_early_stop", b"_early_stop"]) -> typing.Literal["early_stop"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_tune_hyperparameters", b"_tune_hyperparameters"]) -> typing.Literal["tune_hyperparameters"] | None: ...
 
 Global___RewardSpec: typing_extensions.TypeAlias = RewardSpec
+
+@typing.final
+class WarmStart(google.protobuf.message.Message):
+    """The policies from which a training started."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    KEEPS_VALUE_FIELD_NUMBER: builtins.int
+    DECIDED_BY_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
+    iteration: builtins.str
+    """The iteration that they are of, `sessions/{session}/iterations/{iteration}`; empty if they were refused."""
+    score: builtins.float
+    """Judged score of that iteration."""
+    keeps_value: builtins.bool
+    """Whether the value network and the return statistics continue too: only if the reward did not change."""
+    decided_by: builtins.str
+    """Who decided: `user`, or the reviser's name."""
+    reason: builtins.str
+    """The reason that was given, empty if none."""
+    refused: builtins.str
+    """Why the policies were not used although they were asked for; empty if they were."""
+    def __init__(
+        self,
+        *,
+        iteration: builtins.str = ...,
+        score: builtins.float = ...,
+        keeps_value: builtins.bool = ...,
+        decided_by: builtins.str = ...,
+        reason: builtins.str = ...,
+        refused: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["decided_by", b"decided_by", "iteration", b"iteration", "keeps_value", b"keeps_value", "reason", b"reason", "refused", b"refused", "score", b"score"]) -> None: ...
+
+Global___WarmStart: typing_extensions.TypeAlias = WarmStart
 
 @typing.final
 class ParameterSpec(google.protobuf.message.Message):
@@ -1813,6 +1963,8 @@ class RewardProposal(google.protobuf.message.Message):
     CONFIG_SCORES_FIELD_NUMBER: builtins.int
     CURVE_FIELD_NUMBER: builtins.int
     STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
+    WARM_START_FIELD_NUMBER: builtins.int
+    COURSE_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Python source of the reward."""
     latex: builtins.str
@@ -1822,7 +1974,7 @@ class RewardProposal(google.protobuf.message.Message):
     best_config: builtins.str
     """The config with the best mean over seeds."""
     steps_per_member: builtins.int
-    """Environment steps of each member, if a revision changed them; 0 means those of the spec."""
+    """Expected environment steps of each member, if a revision changed them; 0 means those of the spec."""
     @property
     def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Terms of the reward with their meaning."""
@@ -1843,6 +1995,14 @@ class RewardProposal(google.protobuf.message.Message):
     def curve(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CurvePoint]:
         """Learning curve of the best config."""
 
+    @property
+    def warm_start(self) -> Global___WarmStart:
+        """The policies that the training continues from; not set if it starts from random weights."""
+
+    @property
+    def course(self) -> Global___TrainingCourse:
+        """How long it trained, and why; not set before the training has ended."""
+
     def __init__(
         self,
         *,
@@ -1856,11 +2016,52 @@ class RewardProposal(google.protobuf.message.Message):
         config_scores: collections.abc.Iterable[Global___ConfigScore] | None = ...,
         curve: collections.abc.Iterable[Global___CurvePoint] | None = ...,
         steps_per_member: builtins.int = ...,
+        warm_start: Global___WarmStart | None = ...,
+        course: Global___TrainingCourse | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["screening", b"screening"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "curve", b"curve", "hyperparameter_reasoning", b"hyperparameter_reasoning", "latex", b"latex", "screening", b"screening", "source", b"source", "steps_per_member", b"steps_per_member", "terms", b"terms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["course", b"course", "screening", b"screening", "warm_start", b"warm_start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "course", b"course", "curve", b"curve", "hyperparameter_reasoning", b"hyperparameter_reasoning", "latex", b"latex", "screening", b"screening", "source", b"source", "steps_per_member", b"steps_per_member", "terms", b"terms", "warm_start", b"warm_start"]) -> None: ...
 
 Global___RewardProposal: typing_extensions.TypeAlias = RewardProposal
+
+@typing.final
+class TrainingCourse(google.protobuf.message.Message):
+    """How long a training lasted, and why."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPECTED_STEPS_FIELD_NUMBER: builtins.int
+    ENV_STEPS_FIELD_NUMBER: builtins.int
+    MAX_STEPS_FIELD_NUMBER: builtins.int
+    EARLY_STOP_FIELD_NUMBER: builtins.int
+    EXTENSIONS_FIELD_NUMBER: builtins.int
+    expected_steps: builtins.int
+    """Environment steps of each member that were expected."""
+    env_steps: builtins.int
+    """Environment steps of each member's delivered checkpoint: the largest, if they differ."""
+    max_steps: builtins.int
+    """Largest number of environment steps of each member."""
+    @property
+    def early_stop(self) -> Global___EarlyStop:
+        """The decision that ended it; not set if it did all its steps."""
+
+    @property
+    def extensions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Extension]:
+        """Decisions to continue."""
+
+    def __init__(
+        self,
+        *,
+        expected_steps: builtins.int = ...,
+        env_steps: builtins.int = ...,
+        max_steps: builtins.int = ...,
+        early_stop: Global___EarlyStop | None = ...,
+        extensions: collections.abc.Iterable[Global___Extension] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["early_stop", b"early_stop"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["early_stop", b"early_stop", "env_steps", b"env_steps", "expected_steps", b"expected_steps", "extensions", b"extensions", "max_steps", b"max_steps"]) -> None: ...
+
+Global___TrainingCourse: typing_extensions.TypeAlias = TrainingCourse
 
 @typing.final
 class ParameterProposal(google.protobuf.message.Message):
@@ -2236,6 +2437,8 @@ class Assignment(google.protobuf.message.Message):
     SEARCH_FIELD_NUMBER: builtins.int
     CANDIDATES_PER_SECOND_FIELD_NUMBER: builtins.int
     EARLY_STOP_FIELD_NUMBER: builtins.int
+    EXTENSIONS_FIELD_NUMBER: builtins.int
+    MAX_STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{s}/iterations/{i}/assignments/{a}`; also the prefix of its artifacts."""
     kind: builtins.str
@@ -2252,6 +2455,8 @@ class Assignment(google.protobuf.message.Message):
     """Recent environment steps per second, summed over all members."""
     candidates_per_second: builtins.float
     """Recent candidates of a search per second."""
+    max_steps_per_member: builtins.int
+    """Largest number of environment steps of each member; 0 if the length is fixed."""
     @property
     def failure(self) -> Global___Failure:
         """Failure, if it failed."""
@@ -2286,7 +2491,11 @@ class Assignment(google.protobuf.message.Message):
 
     @property
     def early_stop(self) -> Global___EarlyStop:
-        """The decision to end the training early; not set if it trained all steps."""
+        """The decision to end the training before its largest number of steps; not set if it did all of them."""
+
+    @property
+    def extensions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Extension]:
+        """Decisions to continue beyond the expected steps, in order."""
 
     def __init__(
         self,
@@ -2308,16 +2517,18 @@ class Assignment(google.protobuf.message.Message):
         search: Global___SearchResult | None = ...,
         candidates_per_second: builtins.float = ...,
         early_stop: Global___EarlyStop | None = ...,
+        extensions: collections.abc.Iterable[Global___Extension] | None = ...,
+        max_steps_per_member: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "early_stop", b"early_stop", "end_time", b"end_time", "failure", b"failure", "search", b"search", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "candidates_per_second", b"candidates_per_second", "conditions", b"conditions", "create_time", b"create_time", "early_stop", b"early_stop", "end_time", b"end_time", "failure", b"failure", "failures", b"failures", "generated_code_fault", b"generated_code_fault", "kind", b"kind", "members", b"members", "name", b"name", "run", b"run", "search", b"search", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["candidates", b"candidates", "candidates_per_second", b"candidates_per_second", "conditions", b"conditions", "create_time", b"create_time", "early_stop", b"early_stop", "end_time", b"end_time", "extensions", b"extensions", "failure", b"failure", "failures", b"failures", "generated_code_fault", b"generated_code_fault", "kind", b"kind", "max_steps_per_member", b"max_steps_per_member", "members", b"members", "name", b"name", "run", b"run", "search", b"search", "start_time", b"start_time", "state", b"state", "steps_per_second", b"steps_per_second"]) -> None: ...
 
 Global___Assignment: typing_extensions.TypeAlias = Assignment
 
 @typing.final
 class EarlyStop(google.protobuf.message.Message):
-    """The decision to end a training early: every seed passed with a margin at two successive checkpoints. The later one of them is
-    evaluated again as a last checkpoint is, and delivered; later checkpoints are dropped.
+    """The decision to end a training. The chosen checkpoint is evaluated again as a last checkpoint is, and delivered; later
+    checkpoints are dropped.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -2326,14 +2537,24 @@ class EarlyStop(google.protobuf.message.Message):
     SCORE_FIELD_NUMBER: builtins.int
     REQUIRED_SCORE_FIELD_NUMBER: builtins.int
     ENV_STEPS_SAVED_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    RISE_FIELD_NUMBER: builtins.int
     env_step: builtins.int
     """Environment steps of each member's delivered checkpoint: the largest, if they differ."""
     score: builtins.float
-    """Lowest score of a seed at these two checkpoints."""
+    """The score that decided: the lowest of a seed at two checkpoints if it ended before its expected steps, otherwise the mean
+    over the seeds.
+    """
     required_score: builtins.float
-    """The score that was required: the pass threshold and a margin."""
+    """The score that was required: the pass threshold, with a margin if it ended before its expected steps."""
     env_steps_saved: builtins.int
-    """Environment steps that the training did not do, summed over all members."""
+    """Environment steps that the training did not do of those expected, summed over all members."""
+    reason: Global___StopReason.ValueType
+    """The reason."""
+    @property
+    def rise(self) -> Global___Rise:
+        """How scores and returns developed; not set if it passed."""
+
     def __init__(
         self,
         *,
@@ -2341,10 +2562,80 @@ class EarlyStop(google.protobuf.message.Message):
         score: builtins.float = ...,
         required_score: builtins.float = ...,
         env_steps_saved: builtins.int = ...,
+        reason: Global___StopReason.ValueType = ...,
+        rise: Global___Rise | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "env_steps_saved", b"env_steps_saved", "required_score", b"required_score", "score", b"score"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["rise", b"rise"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "env_steps_saved", b"env_steps_saved", "reason", b"reason", "required_score", b"required_score", "rise", b"rise", "score", b"score"]) -> None: ...
 
 Global___EarlyStop: typing_extensions.TypeAlias = EarlyStop
+
+@typing.final
+class Extension(google.protobuf.message.Message):
+    """A decision to continue with a training."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENV_STEPS_FIELD_NUMBER: builtins.int
+    DECIDED_AT_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    RISE_FIELD_NUMBER: builtins.int
+    env_steps: builtins.int
+    """Environment steps of each member until which it may continue."""
+    decided_at: builtins.int
+    """Environment steps of the checkpoint whose judgments decided."""
+    score: builtins.float
+    """Mean score of that checkpoint over the seeds."""
+    @property
+    def rise(self) -> Global___Rise:
+        """How scores and returns developed."""
+
+    def __init__(
+        self,
+        *,
+        env_steps: builtins.int = ...,
+        decided_at: builtins.int = ...,
+        score: builtins.float = ...,
+        rise: Global___Rise | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["rise", b"rise"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["decided_at", b"decided_at", "env_steps", b"env_steps", "rise", b"rise", "score", b"score"]) -> None: ...
+
+Global___Extension: typing_extensions.TypeAlias = Extension
+
+@typing.final
+class Rise(google.protobuf.message.Message):
+    """How scores and returns developed over the last checkpoints of all seeds."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHECKPOINTS_FIELD_NUMBER: builtins.int
+    SCORE_CHANCE_FIELD_NUMBER: builtins.int
+    RETURN_CHANCE_FIELD_NUMBER: builtins.int
+    SCORE_RISES_FIELD_NUMBER: builtins.int
+    RETURN_RISES_FIELD_NUMBER: builtins.int
+    checkpoints: builtins.int
+    """Number of checkpoints."""
+    score_chance: builtins.float
+    """Probability of a rise in scores as clear as this one if they were level."""
+    return_chance: builtins.float
+    """The same of returns."""
+    score_rises: builtins.bool
+    """Whether scores rise: the chance is at most 5 %, and the rise at least a tenth of the whole range since the start."""
+    return_rises: builtins.bool
+    """Whether returns rise, by the same rule."""
+    def __init__(
+        self,
+        *,
+        checkpoints: builtins.int = ...,
+        score_chance: builtins.float = ...,
+        return_chance: builtins.float = ...,
+        score_rises: builtins.bool = ...,
+        return_rises: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["checkpoints", b"checkpoints", "return_chance", b"return_chance", "return_rises", b"return_rises", "score_chance", b"score_chance", "score_rises", b"score_rises"]) -> None: ...
+
+Global___Rise: typing_extensions.TypeAlias = Rise
 
 @typing.final
 class CandidateResult(google.protobuf.message.Message):

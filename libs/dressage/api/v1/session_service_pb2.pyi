@@ -233,10 +233,13 @@ class SteerSessionRequest(google.protobuf.message.Message):
     PROPOSAL_SOURCE_FIELD_NUMBER: builtins.int
     CRITERIA_FIELD_NUMBER: builtins.int
     REBASE_TO_FIELD_NUMBER: builtins.int
+    FROM_PARENT_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     note: builtins.str
-    """Direction that the next revision must follow. At least one of note, proposal_source, criteria and rebase_to is required."""
+    """Direction that the next revision must follow. At least one of note, proposal_source,
+    criteria, rebase_to and from_parent is required.
+    """
     request_id: builtins.str
     """Idempotency key: a repeated request with the same key has no further effect. Empty: none."""
     proposal_source: builtins.str
@@ -245,6 +248,8 @@ class SteerSessionRequest(google.protobuf.message.Message):
     """
     rebase_to: builtins.int
     """Number of the earlier iteration that the next revision starts from; 0 leaves the choice to the reviser."""
+    from_parent: dressage.api.v1.session_pb2.FromParent.ValueType
+    """Whether the next iteration's training continues from its parent's policies; not set leaves it to the session's settings."""
     @property
     def criteria(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.IntentCriterion]:
         """Criteria that replace the session's from the next iteration on. The judge does not change."""
@@ -258,8 +263,9 @@ class SteerSessionRequest(google.protobuf.message.Message):
         proposal_source: builtins.str = ...,
         criteria: collections.abc.Iterable[dressage.api.v1.session_pb2.IntentCriterion] | None = ...,
         rebase_to: builtins.int = ...,
+        from_parent: dressage.api.v1.session_pb2.FromParent.ValueType = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "name", b"name", "note", b"note", "proposal_source", b"proposal_source", "rebase_to", b"rebase_to", "request_id", b"request_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["criteria", b"criteria", "from_parent", b"from_parent", "name", b"name", "note", b"note", "proposal_source", b"proposal_source", "rebase_to", b"rebase_to", "request_id", b"request_id"]) -> None: ...
 
 Global___SteerSessionRequest: typing_extensions.TypeAlias = SteerSessionRequest
 
@@ -667,6 +673,8 @@ class LineageNode(google.protobuf.message.Message):
     EDITED_FIELD_NUMBER: builtins.int
     JUDGED_BY_FIELD_NUMBER: builtins.int
     WITHOUT_VIDEO_FIELD_NUMBER: builtins.int
+    COURSE_FIELD_NUMBER: builtins.int
+    WARM_START_FIELD_NUMBER: builtins.int
     iteration: builtins.str
     """The iteration."""
     parent: builtins.str
@@ -707,6 +715,14 @@ class LineageNode(google.protobuf.message.Message):
     def edited(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Parts that a person edited: `proposal`, `criteria`."""
 
+    @property
+    def course(self) -> dressage.api.v1.session_pb2.TrainingCourse:
+        """How long its training lasted, and why; not set before the training has ended."""
+
+    @property
+    def warm_start(self) -> dressage.api.v1.session_pb2.WarmStart:
+        """The policies that its training continues from; not set if it starts from random weights."""
+
     def __init__(
         self,
         *,
@@ -727,9 +743,11 @@ class LineageNode(google.protobuf.message.Message):
         edited: collections.abc.Iterable[builtins.str] | None = ...,
         judged_by: builtins.str = ...,
         without_video: builtins.str = ...,
+        course: dressage.api.v1.session_pb2.TrainingCourse | None = ...,
+        warm_start: dressage.api.v1.session_pb2.WarmStart | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "interval_high", b"interval_high", "interval_low", b"interval_low", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "author", b"author", "best", b"best", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration", b"iteration", "judged_by", b"judged_by", "lesson", b"lesson", "notes", b"notes", "parent", b"parent", "planned_change", b"planned_change", "score", b"score", "structural_rewrite", b"structural_rewrite", "warnings", b"warnings", "without_video", b"without_video"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "course", b"course", "interval_high", b"interval_high", "interval_low", b"interval_low", "score", b"score", "warm_start", b"warm_start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_score", b"_score", "author", b"author", "best", b"best", "course", b"course", "diagnosis", b"diagnosis", "diff", b"diff", "edited", b"edited", "interval_high", b"interval_high", "interval_low", b"interval_low", "iteration", b"iteration", "judged_by", b"judged_by", "lesson", b"lesson", "notes", b"notes", "parent", b"parent", "planned_change", b"planned_change", "score", b"score", "structural_rewrite", b"structural_rewrite", "warm_start", b"warm_start", "warnings", b"warnings", "without_video", b"without_video"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_interval_high", b"_interval_high"]) -> typing.Literal["interval_high"] | None: ...
     @typing.overload
@@ -904,6 +922,9 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     LEAST_DOLLARS_PER_ITERATION_FIELD_NUMBER: builtins.int
     MOST_DOLLARS_PER_ITERATION_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
+    MOST_ENV_STEPS_PER_ITERATION_FIELD_NUMBER: builtins.int
+    MOST_MINUTES_PER_ITERATION_FIELD_NUMBER: builtins.int
+    MEASURED_FIELD_NUMBER: builtins.int
     env_steps_per_iteration: builtins.int
     """Environment steps of one iteration."""
     minutes_per_iteration: builtins.float
@@ -932,6 +953,14 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     """The largest; see `least_dollars_per_iteration`."""
     note: builtins.str
     """What the user should know of the speed in this environment, such as that it is stepped in Python; empty: nothing."""
+    most_env_steps_per_iteration: builtins.int
+    """Largest number of environment steps of one iteration, if its training continues as long as it may."""
+    most_minutes_per_iteration: builtins.float
+    """Duration of such an iteration in minutes."""
+    measured: builtins.str
+    """Measured trainings of intents of this class that the expected duration is based on, as text; empty: none, the duration
+    follows from the steps and the speed.
+    """
     @property
     def spec(self) -> dressage.api.v1.session_pb2.SessionSpec:
         """The spec with defaults filled in."""
@@ -959,9 +988,12 @@ class EstimateSessionResponse(google.protobuf.message.Message):
         least_dollars_per_iteration: builtins.float | None = ...,
         most_dollars_per_iteration: builtins.float | None = ...,
         note: builtins.str = ...,
+        most_env_steps_per_iteration: builtins.int = ...,
+        most_minutes_per_iteration: builtins.float = ...,
+        measured: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "least_dollars_per_iteration", b"least_dollars_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "spec", b"spec"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "least_dollars_per_iteration", b"least_dollars_per_iteration", "least_model_calls_per_iteration", b"least_model_calls_per_iteration", "max_episode_steps", b"max_episode_steps", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "most_model_calls_per_iteration", b"most_model_calls_per_iteration", "note", b"note", "options_of_author", b"options_of_author", "spec", b"spec", "terminates_when_unhealthy", b"terminates_when_unhealthy", "uses_language_model", b"uses_language_model"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration", "_least_dollars_per_iteration", b"_least_dollars_per_iteration", "_most_dollars_per_iteration", b"_most_dollars_per_iteration", "dollars_per_iteration", b"dollars_per_iteration", "env_steps_per_iteration", b"env_steps_per_iteration", "goal", b"goal", "least_dollars_per_iteration", b"least_dollars_per_iteration", "least_model_calls_per_iteration", b"least_model_calls_per_iteration", "max_episode_steps", b"max_episode_steps", "measured", b"measured", "method", b"method", "minutes_per_iteration", b"minutes_per_iteration", "model_calls_per_iteration", b"model_calls_per_iteration", "most_dollars_per_iteration", b"most_dollars_per_iteration", "most_env_steps_per_iteration", b"most_env_steps_per_iteration", "most_minutes_per_iteration", b"most_minutes_per_iteration", "most_model_calls_per_iteration", b"most_model_calls_per_iteration", "note", b"note", "options_of_author", b"options_of_author", "spec", b"spec", "terminates_when_unhealthy", b"terminates_when_unhealthy", "uses_language_model", b"uses_language_model"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_dollars_per_iteration", b"_dollars_per_iteration"]) -> typing.Literal["dollars_per_iteration"] | None: ...
     @typing.overload

@@ -21,6 +21,8 @@ def contract(card: EnvironmentCard, *, act_seconds: float = 0.0) -> dict[str, st
     return {
         "observation_form": observation_form(card),
         "action_form": action_form(card),
+        "example_action": "0" if card.action_kind == "discrete" else f"np.zeros({card.action_size})",
+        "bad_action": bad_action(card),
         "imports": ", ".join(IMPORTS),
         "act_seconds": f"{act_seconds:g}" if act_seconds else "",
     }
@@ -42,9 +44,14 @@ def action_form(card: EnvironmentCard) -> str:
     """Return what an action is, in words."""
     if card.action_kind == "discrete":
         return f"an int from 0 to {card.num_actions - 1}"
-    return (
-        f"{card.action_size} finite numbers, an array of shape ({card.action_size},), within the bounds of the actions"
-    )
+    return f"{card.action_size} finite numbers, an array of shape ({card.action_size},); numbers beyond the bounds are clipped"
+
+
+def bad_action(card: EnvironmentCard) -> str:
+    """Return what is no action, in words; continuous actions beyond the bounds are clipped."""
+    if card.action_kind == "discrete":
+        return "any other action"
+    return "an action of another shape or with a number that is not finite"
 
 
 def policy_trials(history: Sequence[agent_pb.PolicyTrial]) -> list[SimpleNamespace]:

@@ -11,6 +11,7 @@ from dressage.api.v1 import session_pb2
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.describe import describe
 from dressage.envs.options import EnvOptions
+from dressage.training.preset import load_preset
 
 from dressage_llm_agent.provider.base import Attachment, Message
 
@@ -30,6 +31,7 @@ def opening(role: str, **values: object) -> tuple[Message, ...]:
     brief = values.get("brief")
     if isinstance(brief, agent_pb.Brief):
         values["budget_left"] = _budget(brief.facts.budget)
+        values.setdefault("discount", load_preset(brief.environment).ppo.discount)
     return (
         Message("system", render(f"{role}/system.j2", **values)),
         Message("user", render(f"{role}/user.j2", **values)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import mimetypes
 from collections.abc import AsyncIterator
 from functools import partial
@@ -12,6 +11,7 @@ from dressage.api.v1 import artifact_service_pb2 as pb
 from dressage.artifacts import ArtifactInfo, ArtifactStore
 from dressage.errors import InvalidArgument, NotFound
 
+from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import sessions
@@ -39,7 +39,7 @@ class ArtifactServicer:
         after = self._pages.decode(request.page_token, "artifacts", request.prefix) or ""
         size = paging.page_size(request.page_size, default=200)
         page = partial(self._store.page, request.prefix, after=after, limit=size + 1)
-        infos = await asyncio.to_thread(page)
+        infos = await threads.run(threads.REQUESTS, page)
         token = self._pages.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
         deleted = await self._deleted({_session(info.key) for info in infos[:size]})
         shown = [_artifact(info) for info in infos[:size] if _session(info.key) not in deleted]
@@ -58,17 +58,17 @@ class ArtifactServicer:
 
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Any) -> pb.Artifact:
         await self._require_readable(request.key)
-        return _artifact(await asyncio.to_thread(self._store.info, request.key))
+        return _artifact(await threads.run(threads.REQUESTS, self._store.info, request.key))
 
     async def ReadArtifact(
         self, request: pb.ReadArtifactRequest, context: Any
     ) -> AsyncIterator[pb.ReadArtifactResponse]:
         await self._require_readable(request.key)
-        info = await asyncio.to_thread(self._store.info, request.key)
+        info = await threads.run(threads.REQUESTS, self._store.info, request.key)
         if request.offset > info.size:
             raise InvalidArgument(field="offset", value=request.offset, expected=f"at most the size, {info.size}")
         chunks = self._store.read(request.key, _CHUNK, offset=request.offset)
-        while (chunk := await asyncio.to_thread(next, chunks, None)) is not None:
+        while (chunk := await threads.run(threads.REQUESTS, next, chunks, None)) is not None:
             yield pb.ReadArtifactResponse(data=chunk)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dressage.api.v1 import benchmark_service_pb2 as pb
 
+from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.database import benchmarks
@@ -45,7 +46,7 @@ class BenchmarkServicer:
         last = None
         with self._notifier.subscribe(request.name) as subscription:
             while True:
-                current = await self._service.read(lambda tx: benchmarks.get(tx, request.name))
+                current = await self._service.read(lambda tx: benchmarks.get(tx, request.name), pool=threads.WATCHERS)
                 if current != last:
                     last = current
                     yield pb.WatchBenchmarkResponse(benchmark=current)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -14,7 +15,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore, Grant
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
 
-from dressage_orchestrator import metrics, resource_names
+from dressage_orchestrator import metrics, resource_names, threads
 from dressage_orchestrator.api.checkpoint_retention import delete_old
 from dressage_orchestrator.clock import system_clock
 from dressage_orchestrator.database import assignments, reports, runs, sessions
@@ -79,7 +80,7 @@ class RunServicer:
     async def Work(self, requests: AsyncIterator[work.WorkRequest], context: Any) -> AsyncIterator[work.WorkResponse]:
         """Serve one stream of a trainer."""
         hello = await self._hello(requests)
-        closed, row = await asyncio.to_thread(self._begin, hello)
+        closed, row = await threads.run(threads.TRAINERS, self._begin, hello)
         if closed is not Fence.OPEN or row is None:
             self.watch_exit(hello)
             yield _closing_message(closed)
@@ -138,7 +139,8 @@ class RunServicer:
         """Apply a report, and wake the session's workflow if it may wait for it."""
         limits = Limits(progress_seconds=self._progress_seconds, max_failures=self._controller.max_failures)
         session = resource_names.parse_run(hello.run).session
-        with self._database.begin() as tx:
+        # The acknowledgement of a report is a promise: the trainer does not send it again. Progress is sent all the time.
+        with self._database.begin(synced=not report.HasField("progress")) as tx:
             fence = reports.record(tx, hello.run, hello.attempt, report, limits)
             progress = report.HasField("progress")
             row = runs.find(tx, hello.run) if progress else None
@@ -163,13 +165,21 @@ class RunServicer:
         except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints are kept", assignment=assignment, error=str(error))
 
-    def next_work(self, hello: work.Hello, served: Collection[int] = (), ending: Collection[int] = ()) -> LeaseState:
+    def next_work(
+        self,
+        hello: work.Hello,
+        served: Collection[int] = (),
+        ending: Collection[int] = (),
+        granted: Mapping[int, int] = MappingProxyType({}),
+    ) -> LeaseState:
         """Determine the next assignment of an attempt and record that it is served.
 
         :param served: numbers of the assignments that the trainer has.
         :param ending: those of them that it ends early.
+        :param granted: environment steps until which it may train, by number of the assignment.
         """
-        with self._database.begin() as tx:
+        # Not synced: an assignment that was begun and is pending again after a power failure is served again.
+        with self._database.begin(synced=False) as tx:
             runs.lock(tx, hello.run)
             row = runs.find(tx, hello.run)
             fence = reports.fence(row, hello.attempt)
@@ -189,7 +199,8 @@ class RunServicer:
                 assignments.begin(tx, first.name, hello.run)
             runs.set_assignment(tx, hello.run, first.name)
             ends_early = bool(first.work.train.final_steps) and first.id not in ending
-            task = _task(tx, first) if first.id not in served or ends_early else None
+            goes_on = first.work.train.granted_steps > granted.get(first.id, 0)
+            task = _task(tx, first) if first.id not in served or ends_early or goes_on else None
             # This stream subscribes to these topics and is up to date, so it need not notify itself.
             tx.touched -= {hello.run, assignments.topic(row.session)}
         return LeaseState(fence, task, ended, cancelled)
@@ -262,6 +273,7 @@ class _Lease:
         self._answers: asyncio.Queue[work.WorkResponse | None] = asyncio.Queue(_MAX_ANSWERS)
         self._served: set[int] = set()  # numbers of assignments that the trainer has
         self._ending: set[int] = set()  # those of which it knows that they end early
+        self._granted: dict[int, int] = {}  # environment steps until which it knows it may train
         self._names: dict[int, str] = {}
         self._closing = False
 
@@ -300,12 +312,12 @@ class _Lease:
             error = f"the session has no assignment {request.assignment}"
             granted = work.TransferGrants(id=request.id, error=error)
         else:
-            granted = await asyncio.to_thread(self._servicer.grants, self._hello, name, request)
+            granted = await threads.run(threads.TRAINERS, self._servicer.grants, self._hello, name, request)
         await self._answers.put(work.WorkResponse(transfer_grants=granted))
 
     async def _name(self, assignment: int) -> str | None:
         if assignment not in self._names:
-            name = await asyncio.to_thread(self._servicer.name_of, self._hello, assignment)
+            name = await threads.run(threads.TRAINERS, self._servicer.name_of, self._hello, assignment)
             if name is None:
                 return None
             self._names[assignment] = name
@@ -313,7 +325,7 @@ class _Lease:
 
     async def _report(self, report: work.Report) -> None:
         try:
-            fence = await asyncio.to_thread(self._servicer.record, self._hello, report)
+            fence = await threads.run(threads.TRAINERS, self._servicer.record, self._hello, report)
         except NotFound as error:  # the assignment does not have the member
             raise InvalidArgument(error.message, field="report") from error
         if fence in (Fence.OPEN, Fence.DONE):
@@ -326,7 +338,7 @@ class _Lease:
         ):  # after the response, which need not wait for the store
             name = await self._name(report.assignment)
             if name is not None:
-                await asyncio.to_thread(self._servicer.delete_old_checkpoints, name, report.checkpoint.key)
+                await threads.run(threads.TRAINERS, self._servicer.delete_old_checkpoints, name, report.checkpoint.key)
 
     async def _watch(self) -> None:
         """Serve assignments one after another and, once the run has ended, the farewell.
@@ -346,8 +358,8 @@ class _Lease:
         with self._servicer.notifier.subscribe(*self._topics) as subscription:
             while not self._closing:
                 try:
-                    has = (frozenset(self._served), frozenset(self._ending))
-                    state = await asyncio.to_thread(self._servicer.next_work, self._hello, *has)
+                    has = (frozenset(self._served), frozenset(self._ending), dict(self._granted))
+                    state = await threads.run(threads.TRAINERS, self._servicer.next_work, self._hello, *has)
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
                     await subscription.wait(_POLL_SECONDS)
@@ -361,6 +373,7 @@ class _Lease:
     async def _serve(self, state: LeaseState) -> None:
         for number in state.ended:
             self._served.discard(number)
+            self._granted.pop(number, None)
         for number in state.cancelled:
             cancel = work.CancelAssignment(assignment=number, reason="cancelled")
             await self._answers.put(work.WorkResponse(cancel_assignment=cancel))
@@ -368,6 +381,7 @@ class _Lease:
             self._served.add(state.assignment.id)
             if state.assignment.train.final_steps:
                 self._ending.add(state.assignment.id)
+            self._granted[state.assignment.id] = state.assignment.train.granted_steps
             self._names[state.assignment.id] = state.assignment.name
             await self._answers.put(work.WorkResponse(assignment=state.assignment))
 

@@ -12,7 +12,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import InvalidArgument, NotFound
 
-from dressage_orchestrator import resource_names
+from dressage_orchestrator import resource_names, threads
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.database import assignments, events, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
@@ -99,7 +99,8 @@ class SessionServicer:
         with self._notifier.subscribe(request.name) as subscription:
             while True:
                 # State and events are read in one transaction, so that no event before the end is missed.
-                ended, batch = await self._service.read(partial(_new_events, session=session, after=sequence))
+                new = partial(_new_events, session=session, after=sequence)
+                ended, batch = await self._service.read(new, pool=threads.WATCHERS)
                 for event in batch:
                     sequence = event.sequence
                     yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
@@ -224,6 +225,10 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
             structural_rewrite=entry.structural_rewrite,
             edited=entry.edited,
         )
+        if entry.reward.HasField("course"):
+            node.course.CopyFrom(entry.reward.course)
+        if entry.reward.HasField("warm_start"):
+            node.warm_start.CopyFrom(entry.reward.warm_start)
         if entry.HasField("score"):
             node.score = entry.score
         if entry.HasField("judgment"):

@@ -6,8 +6,7 @@ number in the session. A reopened assignment gets a new number, so that a traine
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,6 +110,8 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
         return existing
     stored = v1.Assignment(name=task.name, kind=kind, state=v1.ASSIGNMENT_STATE_PENDING)
     stored.create_time.CopyFrom(timestamp(tx.now))
+    if task.train.granted_steps:
+        stored.max_steps_per_member = task.train.max_steps_per_member
     numbered = work.Assignment()
     numbered.CopyFrom(task)
     numbered.id = _next_id(tx, parts.session)
@@ -285,53 +286,6 @@ def change(tx: Transaction, name: str, edit: Callable[[v1.Assignment], dict[str,
         _append_event(tx, resource_names.parse_assignment(name), message)
     tx.touch(name)
     return message
-
-
-def end_early(
-    tx: Transaction, name: str, final_steps: Mapping[str, int], decision: v1.EarlyStop
-) -> v1.EarlyStop | None:
-    """Record that a training ends early, with uploaded policies as its final ones; later evaluations are dropped.
-
-    :param final_steps: environment steps of each member's final policy, by its id.
-    :param decision: without the saved steps, which are counted here.
-    :return: the decision; None if the training has ended or is about to end by itself.
-    """
-    lock(tx, name)
-    row = find(tx, name)
-    trained = members(tx, name)
-    if row is not None and row.work.train.final_steps:
-        return row.assignment.early_stop  # an earlier call recorded it
-    if row is None or row.ended or any(_is_trained(member) for member in trained):
-        return None
-    stopped = v1.EarlyStop()
-    stopped.CopyFrom(decision)
-    stopped.env_step = max(final_steps.values())
-    stopped.env_steps_saved = sum(member.target_env_steps - member.env_steps for member in trained)
-
-    def edit(assignment: v1.Assignment) -> dict[str, Any]:
-        assignment.early_stop.CopyFrom(stopped)
-        row.work.train.final_steps.update(final_steps)
-        return {"work": row.work.SerializeToString()}
-
-    change(tx, name, edit)
-    for ident, step in final_steps.items():
-        change_member(tx, name, ident, functools.partial(drop_evaluations, after=step))
-    parts = resource_names.parse_assignment(name)
-    tx.touch(topic(parts.session))
-    event = ev.Event(training_stopped=ev.TrainingStopped(assignment=name, early_stop=stopped))
-    events.append(tx, parts.session, event, iteration=parts.iteration)
-    return stopped
-
-
-def _is_trained(member: v1.Member) -> bool:
-    return bool(member.policy) or member.env_steps >= member.target_env_steps
-
-
-def drop_evaluations(member: v1.Member, *, after: int) -> None:
-    """Drop a member's evaluations after a step."""
-    kept = [entry for entry in member.evaluations if entry.env_step <= after]
-    member.ClearField("evaluations")
-    member.evaluations.extend(kept)
 
 
 def begin(tx: Transaction, name: str, run: str) -> None:

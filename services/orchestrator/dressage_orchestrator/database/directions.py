@@ -8,7 +8,7 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.tables import DIRECTIONS
 
-PROPOSAL, CRITERIA, REBASE, APPROVE = "proposal", "criteria", "rebase", "approve"
+PROPOSAL, CRITERIA, REBASE, FROM_PARENT, APPROVE = "proposal", "criteria", "rebase", "from_parent", "approve"
 
 
 def add(tx: Transaction, session: str, kind: str, data: str, *, iteration: int | None = None) -> None:

@@ -7,6 +7,7 @@ database calls the listener with them. Topics are hints: subscribers also poll.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -99,13 +100,20 @@ class Database:
         self.listener: Callable[[set[str]], None] = lambda topics: None
         self.executor: str | None = None
         self._patience = patience
+        self._wal = Path()  # of SQLite
+        self._unsynced = threading.Event()
         try:
-            self._engine, self._reader = _make_engines(url)
+            self._engine, self._reader, self._deferred = _make_engines(url)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError) as error:
             raise InvalidArgument(field="database_url", value="(hidden)", expected="an SQLAlchemy URL") from error
+        except OSError as error:
+            remedy = "Check that the data folder exists and that the server may write to it"
+            raise DatabaseLost(f"cannot use the database: unable to open database file. {remedy}.") from error
         # SQLite has one writer at a time, and waits by polling at intervals of up to 100 ms without an order. Here threads of
         # this process wait for each other in order, without holding a connection.
         self._writer = None if self.shared else threading.Lock()
+        if not self.shared:
+            self._wal = Path(f"{self._engine.url.database}-wal")
         try:
             self._connect(self._engine).close()
             if upgrade:
@@ -125,22 +133,52 @@ class Database:
         return self._engine.dialect.name == "postgresql"
 
     @contextmanager
-    def begin(self) -> Iterator[Transaction]:
+    def begin(self, *, synced: bool = True) -> Iterator[Transaction]:
         """Run a transaction: committed at the end, rolled back on an error.
 
+        :param synced: whether a power failure after the commit loses nothing. Otherwise the commit is safe from the next one
+            that is synced, or from `sync`, whichever comes first; without them a power failure undoes the latest ones. SQLite
+            only: PostgreSQL syncs every commit.
         :raises DatabaseLost: when the database does not answer, is locked, or its disk is full; nothing was committed, except
             on PostgreSQL if the connection was lost during the commit.
         :raises FailedPrecondition: when the database's file is damaged.
         :raises Fenced: when this server has expired.
         """
         with self._writing(), _translated():
-            connection = self._connect(self._engine)
+            connection = self._connect(self._engine if synced else self._deferred)
             with connection, connection.begin():
                 transaction = Transaction(connection, self.clock)
                 self._check_fence(transaction)
                 yield transaction
+            if not synced and not self.shared:
+                self._unsynced.set()
         if transaction.touched:
             self.listener(transaction.touched)
+
+    def sync(self) -> None:
+        """Make all commits safe from a power failure, also those that were not synced.
+
+        SQLite appends commits to one log in their order and does no more than this when it syncs one.
+
+        :raises DatabaseLost: when the disk refuses.
+        """
+        if not self._unsynced.is_set():
+            return
+        self._unsynced.clear()  # before: a commit meanwhile sets it again
+        try:
+            descriptor = os.open(self._wal, os.O_RDWR)
+            try:
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:
+            return  # the last connection was closed, which writes the log into the database and syncs it
+        except OSError as error:
+            self._unsynced.set()
+            message = (
+                f"cannot use the database: {error.strerror}. Check the disk of the data folder and its free space."
+            )
+            raise DatabaseLost(message) from error
 
     @contextmanager
     def read(self) -> Iterator[ReadTransaction]:
@@ -160,6 +198,7 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self._reader.dispose()
+        self._deferred.dispose()
         self._engine.dispose()
 
     @contextmanager
@@ -214,13 +253,14 @@ def _translated(*, read_only: bool = False) -> Iterator[None]:
         raise translated from error
 
 
-def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine]:
-    """Create the engines for writing and for reading transactions."""
+def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine, sa.Engine]:
+    """Create the engines for writing, for reading, and for writing without a sync of each commit."""
     parsed = sa.make_url(url)
     backend = parsed.get_backend_name()
     if backend == "postgresql":
         engine = _make_postgresql(parsed)
-        return engine, engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        return engine, reader, engine
     if backend != "sqlite":
         raise InvalidArgument(field="database_url", value=backend, expected="a URL of sqlite or postgresql")
     if parsed.database in (None, "", ":memory:"):
@@ -228,8 +268,10 @@ def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine]:
         raise InvalidArgument(field="database_url", value=url, expected=expected)
     make_private_file(Path(str(parsed.database)))  # SQLite's other files get the mode of this one
     # Two transactions that read and then write would deadlock, so the write lock is acquired at the beginning.
-    writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("journal_mode=WAL", "foreign_keys=ON"))
-    return writer, _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
+    pragmas = ("journal_mode=WAL", "foreign_keys=ON")
+    writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=FULL", *pragmas))
+    reader = _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
+    return writer, reader, _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=NORMAL", *pragmas))
 
 
 def _make_postgresql(url: sa.URL) -> sa.Engine:
@@ -260,7 +302,7 @@ def _make_sqlite(url: sa.URL, *, begin: str, pragmas: tuple[str, ...]) -> sa.Eng
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # disables the driver's own BEGIN
-        for pragma in ("synchronous=NORMAL", *pragmas):
+        for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")

@@ -23,7 +23,15 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, directions, events, idempotency, sessions, speeds
+from dressage_orchestrator.database import (
+    assignments,
+    directions,
+    events,
+    idempotency,
+    sessions,
+    speeds,
+    training_length,
+)
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.database.members import MemberRecords
@@ -410,6 +418,10 @@ class SessionStore(MemberRecords):
         """
         return self._read(lambda tx: assignments.state(tx, name)) in assignments.ENDED
 
+    def extend_training(self, assignment: str, decision: v1.Extension) -> bool:
+        """Record that a training may continue; whether this call recorded it."""
+        return self._write(lambda tx: training_length.extend(tx, assignment, decision))
+
     def end_training_early(
         self, assignment: str, final_steps: Mapping[str, int], decision: v1.EarlyStop
     ) -> v1.EarlyStop | None:
@@ -420,7 +432,7 @@ class SessionStore(MemberRecords):
         """
 
         def write(tx: Transaction) -> v1.EarlyStop | None:
-            stopped = assignments.end_early(tx, assignment, final_steps, decision)
+            stopped = training_length.end_early(tx, assignment, final_steps, decision)
             if stopped is not None and self._first(tx, f"saved/{assignment}"):
 
                 def add(session: v1.Session) -> None:

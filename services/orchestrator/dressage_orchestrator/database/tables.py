@@ -152,7 +152,7 @@ DIRECTIONS = Table(
     METADATA,
     Column("session", String(63), primary_key=True),
     Column("number", Integer, primary_key=True),
-    Column("kind", String(20), nullable=False),  # proposal, criteria, rebase, approve
+    Column("kind", String(20), nullable=False),  # proposal, criteria, rebase, from_parent, approve
     Column("data", Text, nullable=False),
     Column("iteration", Integer),  # the iteration that took it, or that an approval is for
 )

@@ -32,8 +32,8 @@ def make_workflow_engine(url: str) -> sa.Engine:
         connection.isolation_level = "IMMEDIATE"  # as in the engines that DBOS creates
         connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
         connection.execute("PRAGMA journal_mode=WAL")  # polling by DBOS does not wait for writers
-        # As in the sessions' database: a step must not be on disk before the rows that it changed.
-        connection.execute("PRAGMA synchronous=NORMAL")
+        # A recorded step is not repeated. The rows that it changed are synced before it is recorded (`Database.sync`).
+        connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 
     @sa.event.listens_for(engine, "handle_error")

@@ -8,15 +8,18 @@ cannot be judged results in a warning, because the last checkpoint, which decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
+from google.protobuf.json_format import MessageToDict, ParseDict
 
 from dressage_orchestrator import metrics, resource_names
-from dressage_orchestrator.lifecycle import aggregate, board, judging
+from dressage_orchestrator.database.assignments import AssignmentRow
+from dressage_orchestrator.lifecycle import aggregate, board, budget, judging
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.outcome import Cancelled
 
@@ -28,19 +31,51 @@ _MAX_CHECKPOINTS = 16
 
 @dataclass(frozen=True)
 class EarlyEnd:
-    """A decision to end a training early.
+    """How a training ends at a checkpoint.
 
     :param final_steps: environment steps of each member's final policy, by its id.
-    :param score: lowest score of a member at the checkpoints that decided.
-    :param required_score: the score that was required.
+    :param decision: the reason and the scores; the store counts the saved steps.
     """
 
     final_steps: dict[str, int]
-    score: float
-    required_score: float
+    decision: v1.EarlyStop
+
+    def to_json(self) -> Json:
+        """Return what a step can record."""
+        return {"final_steps": self.final_steps, "decision": MessageToDict(self.decision)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> EarlyEnd:
+        """Return the inverse of `to_json`."""
+        return cls(dict(data["final_steps"]), ParseDict(data["decision"], v1.EarlyStop()))
 
 
-Decide = Callable[[Sequence[v1.Member]], EarlyEnd | None]
+@dataclass(frozen=True)
+class Decision:
+    """What the judgments so far decide: the end of the training, or until when it may continue; or neither."""
+
+    end: EarlyEnd | None = None
+    extension: v1.Extension | None = None
+
+
+class Deciding(Protocol):
+    """Decides when a training ends."""
+
+    def decide(self, members: Sequence[v1.Member]) -> Decision:
+        """Return what the judgments so far decide. Pure."""
+        ...
+
+    def affordable(self, members: Sequence[v1.Member], extension: v1.Extension, *, pace: float, seconds: float) -> bool:
+        """Whether the wall-clock budget suffices to continue.
+
+        :param pace: seconds per environment step of each member so far.
+        :param seconds: left of the budget.
+        """
+        ...
+
+    def stranded(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
+        """Return the end of a training that cannot continue, at the last checkpoint that all members have."""
+        ...
 
 
 class CheckpointJudging:
@@ -49,7 +84,8 @@ class CheckpointJudging:
     The state is rebuilt from recorded polls.
 
     :param judge_source: source of the judge.
-    :param decide: whether the training ends early, from its members with the judgments so far; None: it does not.
+    :param most: largest number of environment steps of a member: its last checkpoint is judged by the session itself.
+    :param deciding: decides when the training ends; None: it does all its steps.
     """
 
     def __init__(
@@ -59,40 +95,91 @@ class CheckpointJudging:
         assignment: str,
         judge_source: str,
         *,
-        decide: Decide | None = None,
+        most: int,
+        deciding: Deciding | None = None,
     ) -> None:
         self._context = context
         self._number = number
         self._assignment = assignment
         self._source = judge_source
+        self._most = most
         self._started: set[tuple[str, int]] = set()
         self._batches = 0
         self._child = ""
-        self._decide = decide
+        self._deciding = deciding
         self._decided = False
+        self._granted = 0
 
     def poll(self) -> Json:
-        """List new checkpoints, and whether the current child has ended and the training is to end early."""
+        """List new checkpoints, and whether the current child has ended and the training is to end or may continue."""
         # A child may end without a result because of an internal error.
         done = not self._child or self._context.store.done(self._child) or self._context.child_ended(self._child)
-        members = self._context.store.members(self._assignment)
-        end = self._decide(members) if self._decide is not None and not self._decided else None
+        row = self._context.store.assignment(self._assignment)
+        members = list(row.assignment.members)
+        new = [entry for entry in evaluated(members, self._most) if entry not in self._started]
+        decision = self._decision(row, waiting=bool(new) or not done)
+        end, extension = decision.end, decision.extension
+        if extension is not None and extension.env_steps <= self._granted:
+            extension = None
         # Of a training that ends early only the last checkpoint is left to be judged, by the session itself.
         over = self._decided or end is not None
-        new = [] if over else [entry for entry in evaluated(members) if entry not in self._started]
-        listed = [list(entry) for entry in new[:_MAX_CHECKPOINTS]]
-        return {"new": listed, "done": done, "end": None if end is None else asdict(end)}
+        listed = [] if over else [list(entry) for entry in new[:_MAX_CHECKPOINTS]]
+        return {
+            "new": listed,
+            "done": done,
+            "end": None if end is None else end.to_json(),
+            "extension": None if extension is None else MessageToDict(extension),
+        }
+
+    def _decision(self, row: AssignmentRow, *, waiting: bool) -> Decision:
+        """Return what the judgments and the budget decide.
+
+        :param waiting: whether checkpoints are being judged or will be.
+        """
+        deciding, members = self._deciding, list(row.assignment.members)
+        if deciding is None or self._decided or row.ended:
+            return Decision()
+        decision = deciding.decide(members)
+        granted = row.work.train.granted_steps
+        if not granted or decision.end is not None:
+            return decision
+        extension = decision.extension
+        if extension is not None and extension.env_steps > granted:
+            if self._affordable(row, extension):
+                return decision
+            # It may still do the steps that it has.
+            ends = _all_wait(members, granted)
+            return Decision(end=deciding.stranded(members, v1.STOP_REASON_BUDGET) if ends else None)
+        if not waiting and _all_wait(members, granted):
+            # All that was evaluated was given to a judge, and nothing follows from it.
+            return Decision(end=deciding.stranded(members, v1.STOP_REASON_NOT_JUDGED))
+        return decision
+
+    def _affordable(self, row: AssignmentRow, extension: v1.Extension) -> bool:
+        assert self._deciding is not None
+        now, members = self._context.store.now().timestamp(), list(row.assignment.members)
+        deadline = budget.wall_time_deadline(self._context.store.get())
+        done = max((member.env_steps for member in members), default=0)
+        if deadline is None or not done:
+            return True
+        pace = (now - row.assignment.start_time.ToMicroseconds() / 1e6) / done
+        return self._deciding.affordable(members, extension, pace=pace, seconds=deadline - now)
 
     def advance(self, state: Json) -> bool:
-        """End the training early if that was decided; else start a child if there are new checkpoints.
+        """End the training or let it continue if that was decided; start a child if there are new checkpoints.
 
         :return: whether all checkpoints are judged.
         """
+        tag = f"{self._number}:{resource_names.parse_assignment(self._assignment).assignment}"
         if state["end"] is not None:
-            end = EarlyEnd(**state["end"])
-            name = f"early-stop:{self._number}:{resource_names.parse_assignment(self._assignment).assignment}"
-            self._decided = self._context.step(name, lambda: self._end_early(end))
-            self._decide = None  # a training that ends by itself just now is not asked again
+            end = EarlyEnd.from_json(state["end"])
+            self._decided = self._context.step(f"early-stop:{tag}", lambda: self._end_early(end))
+            self._deciding = None  # a training that ends by itself just now is not asked again
+        elif state["extension"] is not None:
+            extension = ParseDict(state["extension"], v1.Extension())
+            self._granted = extension.env_steps
+            name = f"extend:{tag}:{extension.env_steps}"
+            self._context.step(name, lambda: self._context.store.extend_training(self._assignment, extension))
         if not state["done"]:
             return False
         self._child = ""
@@ -114,20 +201,28 @@ class CheckpointJudging:
 
     def _end_early(self, end: EarlyEnd) -> bool:
         """Record the decision; whether the training ends early."""
-        decision = v1.EarlyStop(score=end.score, required_score=end.required_score)
-        stopped = self._context.store.end_training_early(self._assignment, end.final_steps, decision)
+        stopped = self._context.store.end_training_early(self._assignment, end.final_steps, end.decision)
         if stopped is not None and self._context.store.mark(f"saved/steps/{self._assignment}"):
             metrics.ENV_STEPS_SAVED.labels(self._context.environment).inc(stopped.env_steps_saved)
         return stopped is not None
 
 
-def evaluated(members: Sequence[v1.Member]) -> list[tuple[str, int]]:
-    """List checkpoints that are neither judged nor the last ones, in order of steps: (member id, env step)."""
+def _all_wait(members: Sequence[v1.Member], granted: int) -> bool:
+    """Whether every member was evaluated at the steps until which it may continue; one that failed does not count."""
+    alive = [member for member in members if not member.HasField("failure")]
+    return bool(alive) and all(any(e.env_step >= granted for e in member.evaluations) for member in alive)
+
+
+def evaluated(members: Sequence[v1.Member], most: int) -> list[tuple[str, int]]:
+    """List checkpoints that are neither judged nor the last ones, in order of steps: (member id, env step).
+
+    :param most: largest number of environment steps of a member.
+    """
     checkpoints = [
         (member.name.rpartition("/")[2], entry.env_step)
         for member in members
         for entry in member.evaluations
-        if entry.rollouts and entry.env_step < member.target_env_steps and aggregate.checkpoint_score(entry) is None
+        if entry.rollouts and entry.env_step < most and aggregate.checkpoint_score(entry) is None
     ]
     return sorted(checkpoints, key=lambda entry: (entry[1], entry[0]))
 

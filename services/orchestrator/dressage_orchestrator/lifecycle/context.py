@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 from dbos import DBOS, SetWorkflowID
+from dbos._error import DBOSStepNondeterminismError, DBOSUnexpectedStepError
 from dressage import errors
 from dressage.artifacts import ArtifactStore
 from dressage.envs.cards import EnvironmentCard, load_card
@@ -42,6 +43,16 @@ _POLL_SECONDS = 0.25
 _CANCEL_POLL_SECONDS = 1.0
 _LOST_SECONDS = 2.0
 _KINDS = {kind.__name__: kind for kind in errors.DressageError.__subclasses__()}
+
+
+class HistoryMismatch(errors.FailedPrecondition):
+    """The recorded steps of a workflow are not those of this version, which therefore cannot continue it."""
+
+    default_reason = "WORKFLOW_HISTORY_MISMATCH"
+
+    def __init__(self, detail: str) -> None:
+        message = f"this version runs other steps than the one that began this epoch of the session ({detail})"
+        super().__init__(message, metadata={"remedy": "resume the session: it continues from its last iteration"})
 
 
 @dataclass(frozen=True)
@@ -102,6 +113,7 @@ class SessionContext:
         self._generation = engine.wakeups.hold(session)
         self._replayed = False
         self._effects: list[Callable[[], object]] = []
+        self._mismatched = False
         self.joins_effects = False
         self.refresh()
 
@@ -155,10 +167,12 @@ class SessionContext:
         def recorded() -> Json:
             self._replayed = False
             reason = None if final else self.store.cancel_reason()
-            return self._result(name, all_of_it) if reason is None else {"cancelled": reason}
+            result = self._result(name, all_of_it) if reason is None else {"cancelled": reason}
+            self.engine.retry(self.engine.database.sync)  # before the record of the step, which is synced too
+            return result
 
         self._replayed = True
-        result = DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded))
+        result = self._recorded(lambda: DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded)), recorded)
         if "cancelled" in result:
             raise Cancelled(result["cancelled"])
         if "exhausted" in result:
@@ -166,6 +180,19 @@ class SessionContext:
         if "error" in result:
             raise _decode(result["error"])
         return result["value"]
+
+    def _recorded(self, run: Callable[[], Json], unrecorded: Callable[[], Json]) -> Json:
+        """Run a step on DBOS; without a record after the history of the workflow turned out to be of other steps.
+
+        :raises HistoryMismatch: when it turns out now.
+        """
+        if self._mismatched:
+            return self.engine.retry(unrecorded)
+        try:
+            return run()
+        except (DBOSUnexpectedStepError, DBOSStepNondeterminismError) as error:
+            self._mismatched = True
+            raise HistoryMismatch(str(error)) from error
 
     def effect(self, name: str, work: Callable[[], object]) -> None:
         """Change the store without a result, in a step of its own.
@@ -258,8 +285,12 @@ class SessionContext:
         :param kind: key of ``children``.
         :param ident: last part of the child's id.
         """
-        with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
-            DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
+
+        def start() -> None:
+            with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
+                DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
+
+        self._recorded(start, lambda: None)
 
     def child_ended(self, ident: str) -> bool:
         """Whether the child workflow has ended, with or without an error. Only inside a step."""

@@ -47,6 +47,10 @@ class Estimate:
     :param kind: key of the recorded speed, equal for specs whose trainings are equally fast.
     :param calls: calls by role, with bounds; empty: none is known.
     :param options_of_author: options of the environment that the author may change.
+    :param most_env_steps: environment steps if trainings continue as long as they may; 0: as expected.
+    :param measured_env_steps: environment steps of a measured session of the kind until it passed; 0: none was measured.
+    :param measured_core_seconds: its processor time.
+    :param measured: what was measured, as text.
     """
 
     env_steps: int = 0
@@ -57,6 +61,16 @@ class Estimate:
     kind: str = ""
     calls: tuple[RoleCalls, ...] = ()
     options_of_author: tuple[str, ...] = ()
+    most_env_steps: int = 0
+    measured_env_steps: int = 0
+    measured_core_seconds: float = 0.0
+    measured: str = ""
+
+    def longest(self) -> Estimate:
+        """Return the estimate of an iteration whose training continues as long as it may."""
+        most = max(self.most_env_steps, self.env_steps)
+        evaluated = self.evaluation_env_steps * most // max(1, self.env_steps)
+        return replace(self, env_steps=most, evaluation_env_steps=evaluated, measured_core_seconds=0.0, measured="")
 
     def by_role(self) -> tuple[RoleCalls, ...]:
         """Return the calls by role; without a division into roles and bounds those of the session's model."""
@@ -199,6 +213,10 @@ class Method(Protocol):
         :raises InvalidArgument: naming the field.
         """
         return
+
+    def refusal_to_continue(self, spec: v1.SessionSpec) -> str:
+        """Return why an iteration cannot continue from its parent's policies; empty if it can."""
+        return f"the method {self.name!r} trains no policies that could continue"
 
     def estimate(self, spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         """Estimate the usage of one iteration of a spec with defaults.

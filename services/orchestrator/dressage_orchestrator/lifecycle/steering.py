@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
 
-from dressage_orchestrator.database.directions import APPROVE, CRITERIA, PROPOSAL, REBASE
+from dressage_orchestrator.database.directions import APPROVE, CRITERIA, FROM_PARENT, PROPOSAL, REBASE
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.models import USER
 
@@ -17,11 +17,13 @@ class Directions:
 
     :param proposal: a proposal to evaluate instead of a revision; empty: none.
     :param rebase: number of the iteration to start from; 0: the reviser chooses.
+    :param from_parent: whether to continue from the parent's policies, a `FromParent`; 0: as the session's settings say.
     """
 
     notes: tuple[str, ...] = ()
     proposal: str = ""
     rebase: int = 0
+    from_parent: int = 0
 
 
 def take(context: SessionContext, number: int) -> Directions:
@@ -36,16 +38,21 @@ def take(context: SessionContext, number: int) -> Directions:
         notes = store.take_notes(number) if number > 1 else []
         if notes:
             store.update_iteration(number, v1.Iteration(notes=notes), ["notes"])
-        directed = store.take_directions(number, (PROPOSAL, CRITERIA, REBASE))
+        directed = store.take_directions(number, (PROPOSAL, CRITERIA, REBASE, FROM_PARENT))
         if CRITERIA in directed:
             store.set_criteria(number, directed[CRITERIA])
         if PROPOSAL in directed:
             _mark_written(context, number)
-        return {"notes": notes, "proposal": directed.get(PROPOSAL, ""), "rebase": int(directed.get(REBASE, "0"))}
+        return {
+            "notes": notes,
+            "proposal": directed.get(PROPOSAL, ""),
+            "rebase": int(directed.get(REBASE, "0")),
+            "from_parent": int(directed.get(FROM_PARENT, "0")),
+        }
 
     directed = context.step(f"notes:{number}", read)
     context.refresh()
-    return Directions(tuple(directed["notes"]), directed["proposal"], directed["rebase"])
+    return Directions(tuple(directed["notes"]), directed["proposal"], directed["rebase"], directed["from_parent"])
 
 
 def _request(context: SessionContext, number: int, tag: str) -> float:

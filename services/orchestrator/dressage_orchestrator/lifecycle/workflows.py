@@ -27,7 +27,9 @@ from dressage_orchestrator.lifecycle.outcome import Interrupted
 from dressage_orchestrator.lifecycle.registry import Methods
 
 APPLICATION_VERSION = "3"
-"""Version of the order of steps. Change it only if pending workflows may be lost; otherwise change steps with DBOS patches."""
+"""Version of the order of steps, of which `tests/data/histories` has recorded histories. Change steps with DBOS patches: a
+session whose history is of other steps ends with `WORKFLOW_HISTORY_MISMATCH`. Where that is not possible, change the version: workflows
+of another one are not continued, and `reconcile` begins the next epoch of their sessions."""
 
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1
@@ -229,6 +231,11 @@ class Workflows:
             for entry in pending
             if not self._runs_here(entry.workflow_id) and not self.held(entry.workflow_id.partition(":")[0])
         }
+        for entry in pending:
+            if entry.app_version not in (None, APPLICATION_VERSION) and not self._runs_here(entry.workflow_id):
+                self._log.warning("a workflow of another version is not continued", workflow=entry.workflow_id)
+                DBOS.cancel_workflow(entry.workflow_id)  # its session is reopened the next time
+                idle.discard(entry.workflow_id)
         for key in sorted(idle & self._idle):  # idle in two calls: it is neither starting nor ending
             self._log.warning("a workflow has no thread; it is resumed", workflow=key)
             DBOS.resume_workflow(key)

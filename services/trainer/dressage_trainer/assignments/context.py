@@ -19,7 +19,7 @@ from dressage.sandbox.pipe import ChannelClosed
 from dressage_trainer.evaluation.player_pool import PlayerPool
 from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import Sandboxes
-from dressage_trainer.lease.work import REPORTS_BACKED_UP, EarlyEnd, WorkStream
+from dressage_trainer.lease.work import REPORTS_BACKED_UP, EarlyEnd, StepGrant, WorkStream
 from dressage_trainer.messages import NO_ROOM
 from dressage_trainer.speed.compiled import CompiledCache, Fillings
 
@@ -66,6 +66,7 @@ class AssignmentContext:
     :param cancelled: set when the orchestrator cancels this assignment or stops the trainer: return None at once.
     :param sandboxes: starts sandboxed processes, and keeps spare ones between assignments.
     :param early_end: whether a training is to end early; requested at any time by the orchestrator.
+    :param step_grant: until when a training may continue; raised at any time by the orchestrator.
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
     :param compiled: compiled updates of earlier assignments.
     :param fillings: adds to them in the background.
@@ -80,6 +81,7 @@ class AssignmentContext:
     cancelled: asyncio.Event
     sandboxes: Sandboxes
     early_end: EarlyEnd = field(default_factory=EarlyEnd)
+    step_grant: StepGrant = field(default_factory=StepGrant)
     allow_unsandboxed: bool = False
     compiled: CompiledCache | None = None
     fillings: Fillings | None = None

@@ -37,7 +37,7 @@ LEARNER_LIMITS = Limits(
 )
 """The folder has room for three of the largest checkpoints: the two that are kept and the one that is being written."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
-_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO"})
+_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION"})
 
 
 def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> SandboxSpec:

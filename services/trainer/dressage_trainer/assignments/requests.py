@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from dressage.programs.search.settings import Schedule
 from dressage.programs.syntax import to_text
 from google.protobuf.message import Message
 
-from dressage_trainer.messages import MemberTask, TrainSpec
+from dressage_trainer.messages import MemberStart, MemberTask, TrainSpec
 from dressage_trainer.search.algorithms import ALGORITHMS, check_algorithm
 from dressage_trainer.search.messages import MAX_PARAMETERS, PROGRAM_ALGORITHMS, ProgramSearchTask, SearchTask
 
@@ -73,16 +74,31 @@ def _set_fields(message: Message) -> dict[str, Any]:
 
 
 def train_spec(
-    task: pb.TrainAssignment, *, cores: int = 1, resume: Sequence[str] = (), memory_bytes: int = 0
+    task: pb.TrainAssignment,
+    *,
+    cores: int = 1,
+    resume: Sequence[str] = (),
+    memory_bytes: int = 0,
+    checkpoint_bytes: int = 0,
+    starts: Mapping[str, MemberStart] = MappingProxyType({}),
+    granted_steps: int = 0,
 ) -> TrainSpec:
     """Return the learner's task.
 
     :param cores: threads that it may use.
+    :param starts: policies that members continue from, by id.
+    :param granted_steps: see `TrainSpec`.
     :param resume: checkpoints to resume from, relative to the learner's folder, the newest first.
     :param memory_bytes: the learner's limit.
+    :param checkpoint_bytes: limit of its files.
     """
     members = tuple(
-        MemberTask(member=member.id, hyperparameters=hyperparameters_of(member.hyperparameters), seed=member.seed)
+        MemberTask(
+            member=member.id,
+            hyperparameters=hyperparameters_of(member.hyperparameters),
+            seed=member.seed,
+            start=starts.get(member.id),
+        )
         for member in task.members
     )
     return TrainSpec(
@@ -91,6 +107,8 @@ def train_spec(
         reward_source=task.reward_source,
         members=members,
         steps_per_member=task.steps_per_member,
+        max_steps=task.max_steps_per_member,
+        granted_steps=max(granted_steps, task.granted_steps),
         evaluations=max(1, task.evaluations),
         checkpoint_seconds=task.checkpoint_seconds,
         threads=cores,
@@ -100,6 +118,7 @@ def train_spec(
         resume=resume[0] if resume else None,
         resume_earlier=tuple(resume[1:]),
         memory_bytes=memory_bytes,
+        checkpoint_bytes=checkpoint_bytes,
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.contracts import RewardError
 from dressage.envs.cards import load_card
-from dressage.errors import DressageError, FailedPrecondition, NotFound, ResourceExhausted
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from dressage.policies import PolicyCard
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import SandboxProcess
@@ -57,6 +58,7 @@ from dressage_trainer.assignments.learner_process import (
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
+from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import key_of, request_of
@@ -110,6 +112,9 @@ class Training:
         self._snapshot_answered = asyncio.Event()
         self._early_end = context.early_end
         self._early_end.request(context.assignment)
+        self._grant = context.step_grant
+        self._grant.raise_to(task.granted_steps)
+        self._last_step = max(task.max_steps_per_member, task.steps_per_member)
         self._fill: dict[str, Any] | None = None
         """What to compile once the learner has ended; None if it is compiled already."""
         self._log = structlog.get_logger("dressage.trainer.training")
@@ -226,7 +231,7 @@ class Training:
         """Whether the training ends with this policy."""
         if self._early_end.requested.is_set():
             return reference.env_step == self._early_end.final_steps.get(reference.member)
-        return reference.env_step >= self._task.steps_per_member
+        return reference.env_step >= self._last_step
 
     # -- learning
 
@@ -234,9 +239,21 @@ class Training:
         """Run a learner to its last message; return a result if training failed."""
         context = self._context
         resume = await fetch_checkpoints(context, self._delivery)
-        names = [path.name for path in resume]
-        memory = context.sandboxes.fitted(LEARNER_LIMITS).memory_bytes
-        spec = train_spec(self._task, cores=self._cores, resume=names, memory_bytes=memory)
+        try:
+            starts = await fetch_starts(context)  # also where it resumes: the checkpoint may be damaged
+        except InvalidArgument as error:
+            return assignment_refused("START_POLICY_UNSUITABLE", error.message)
+        granted = self._grant.steps
+        limits = context.sandboxes.fitted(LEARNER_LIMITS)
+        spec = train_spec(
+            self._task,
+            cores=self._cores,
+            resume=[path.name for path in resume],
+            memory_bytes=limits.memory_bytes,
+            checkpoint_bytes=limits.file_bytes or 0,
+            starts=starts,
+            granted_steps=granted,
+        )
         sandbox, compiled = self._sandbox(spec)
         self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
         self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
@@ -244,7 +261,11 @@ class Training:
         for path in resume:
             path.rename(learner.scratch / path.name)
         await asyncio.to_thread(learner.channel.send, spec.to_dict())
-        last = await self._listen(learner)
+        extending = asyncio.ensure_future(self._extend(learner, granted))
+        try:
+            last = await self._listen(learner)
+        finally:
+            extending.cancel()
         if isinstance(last, messages.DoneMessage):
             with untrusted("the learner"):
                 records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
@@ -254,6 +275,13 @@ class Training:
             self._compile_for_later()
         self._learned.set()
         return last
+
+    async def _extend(self, learner: SandboxProcess, granted: int) -> None:
+        """Send the learner each extension."""
+        while granted:
+            granted = await self._grant.beyond(granted)
+            with contextlib.suppress(ChannelClosed):  # it has ended, and its last messages are not handled yet
+                await asyncio.to_thread(learner.channel.send, messages.ExtendMessage(granted).to_dict())
 
     def _compile_for_later(self) -> None:
         """Compile the updates in the background for later trainings, if they are not compiled yet."""
@@ -345,7 +373,7 @@ class Training:
         key = (policy.member, policy.env_step)
         if policy.member in self._stopped or key in self._taken:
             return
-        if len(self._taken) >= len(self._members) * (max(1, self._task.evaluations) + 1):
+        if len(self._taken) >= len(self._members) * (self._most_evaluations() + 1):
             raise ProtocolError("the learner sent more policies than there are evaluations")
         card = PolicyCard.from_dict(policy.card)
         expected = (self._task.environment, load_card(self._task.environment).observation_size)
@@ -354,6 +382,9 @@ class Training:
         self._taken.add(key)
         reference = await asyncio.to_thread(self._delivery.stage_policy, policy)
         self._outbox.put(functools.partial(self._send_policy, reference))
+
+    def _most_evaluations(self) -> int:
+        return math.ceil(max(1, self._task.evaluations) * self._last_step / max(1, self._task.steps_per_member))
 
     async def _send_policy(self, reference: pb.PolicyRef) -> None:
         if not self._context.finished(policy_item(reference)):

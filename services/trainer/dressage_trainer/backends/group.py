@@ -12,8 +12,7 @@ from dressage.contracts.reward import RewardModule
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.errors import InvalidArgument
-from dressage.training.hyperparameters import Hyperparameters
-from dressage.training.preset import load_preset
+from dressage.training.algorithms import complete
 
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
@@ -48,15 +47,14 @@ def stopped_message(member: str, stop: Stop) -> MemberStoppedMessage:
 
 
 def member_specs(spec: TrainSpec) -> list[MemberSpec]:
-    """Return the members with complete hyperparameters: the environment's preset, overridden.
+    """Return the members with complete hyperparameters.
 
     :raises InvalidArgument: for bad hyperparameters or a repeated name.
     """
-    base = load_preset(spec.environment).ppo
     members = []
     for task in spec.members:
         try:
-            hyperparameters = Hyperparameters.for_run(task.hyperparameters, base=base)
+            hyperparameters = complete(spec.algorithm, task.hyperparameters, spec.environment)
         except InvalidArgument as error:
             raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
         members.append(MemberSpec(task.member, hyperparameters, task.seed))
@@ -152,6 +150,15 @@ def action_facts(environment: Environment) -> dict[str, Any]:
     bounds = {"action_low": environment.action_low, "action_high": environment.action_high}
     # From the shortest text: 0.4 in single precision means 0.4.
     return {name: tuple(float(str(value)) for value in values) for name, values in bounds.items()}
+
+
+def check_actions(algorithm: str, environment: Environment) -> None:
+    """Refuse SAC for discrete actions.
+
+    :raises InvalidArgument: naming the algorithm.
+    """
+    if algorithm == "sac" and action_space_of(environment).discrete:
+        raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has discrete actions")
 
 
 def versions_of(*packages: str) -> dict[str, str]:

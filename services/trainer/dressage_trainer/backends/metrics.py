@@ -32,6 +32,8 @@ _SB3_SAC = {
     "policy_loss": "train/actor_loss",
     "value_loss": "train/critic_loss",
     "entropy_coefficient": "train/ent_coef",
+    "entropy_coefficient_loss": "train/ent_coef_loss",
+    "gradient_steps": "train/n_updates",
 }
 
 

@@ -1,4 +1,4 @@
-"""The first backend: members of equal shape train as one, with the stacked PPO, its environment, reward, files and warnings."""
+"""The first backend: members of equal shape train as one, stacked, with PPO or SAC, and their files and warnings."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from dressage.policies import PolicyCard
 
+from dressage_trainer.backends.algorithms import algorithm_of
 from dressage_trainer.backends.group import (
     MemberSetup,
     Outcome,
     action_facts,
     begin_or_resume,
+    check_actions,
     divergence_warnings,
     facts_of,
     member_specs,
@@ -22,18 +24,18 @@ from dressage_trainer.backends.group import (
 )
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
+from dressage_trainer.backends.replay_memory import check_memory
 from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
-from dressage_trainer.ppo import snapshot
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import EPSILON
-from dressage_trainer.ppo.ppo import PPO, Metrics
-from dressage_trainer.speed.lanes import LaneUpdate
+from dressage_trainer.ppo.ppo import Metrics
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
+_STATE = "ppo/"  # of SAC too: checkpoints of earlier versions have it
 
 
 def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed: Snapshot | None = None) -> list[Group]:
@@ -42,7 +44,10 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed:
     :param resumed: the snapshot that the run resumes from; None if it begins.
     :raises InvalidArgument: if the snapshot is of other members.
     """
-    groups = [Group(setup, members, make_batch=make_batch) for members in group_members(member_specs(setup.spec))]
+    members = member_specs(setup.spec)
+    if setup.spec.algorithm == "sac":
+        check_memory(setup, members)
+    groups = [Group(setup, group, make_batch=make_batch) for group in group_members(members)]
     begin_or_resume(groups, resumed)
     return groups
 
@@ -53,20 +58,19 @@ class Group:
     def __init__(self, setup: MemberSetup, members: Sequence[MemberSpec], *, make_batch: Callable[..., Any]) -> None:
         self._setup, self._members = setup, list(members)
         self.names = [member.name for member in members]
+        self._starts = {task.member: task.start for task in setup.spec.members if task.start is not None}
         rows = len(members) * members[0].hyperparameters.num_envs
         spec, card = setup.spec, setup.card
         fields = fields_read(spec.reward_source, setup.module, card)
         self._environment = make_batch(
             spec.environment, rows, num_threads=spec.threads, options=setup.options, fields=fields
         )
-        self._lanes = LaneUpdate(members, environment=self._environment, threads=spec.threads)
-        self.ppo = PPO(
-            members,
-            environment=self._environment,
-            # A value that is not finite stops only its member; an exception would end all.
-            reward=WatchedReward(setup.module, card, rows, on_not_finite="return"),
-            optimise=self._lanes,
-        )
+        check_actions(spec.algorithm, self._environment)
+        self._algorithm = algorithm_of(spec.algorithm)
+        self._update = self._algorithm.update(members, environment=self._environment, threads=spec.threads)
+        # A value that is not finite stops only its member; an exception would end all.
+        reward = WatchedReward(setup.module, card, rows, on_not_finite="return")
+        self.stacked = self._algorithm.build(members, self._environment, reward, self._update, steps=spec.last_step)
         self._metrics: list[MemberMetrics] = []
         self._monitors = [Monitor(steps=spec.steps_per_member) for _ in members]
         self._latest: list[Metrics] = [{} for _ in members]
@@ -74,18 +78,28 @@ class Group:
         self._divergences = 0
 
     def begin(self) -> None:
-        """Open the metrics of a new run."""
+        """Put the members' start policies in place, and open the metrics of a new run."""
+        for index, name in enumerate(self.names):
+            start = self._starts.get(name)
+            if start is not None:
+                self._algorithm.snapshot.continue_from(
+                    self.stacked,
+                    index,
+                    weights=dict(start.weights),
+                    statistics=start.statistics,
+                    keeps_value=start.keeps_value,
+                )
         self._open_metrics({})
 
     @property
     def steps(self) -> int:
         """Environment steps of each member."""
-        return self.ppo.env.steps
+        return self.stacked.env.steps
 
     @property
     def updates(self) -> int:
         """Updates done."""
-        return self.ppo.updates
+        return self.stacked.updates
 
     @property
     def all_stopped(self) -> bool:
@@ -95,28 +109,28 @@ class Group:
     @property
     def stops(self) -> list[Stop]:
         """The members that were stopped, and why."""
-        return list(self.ppo.env.faults.stops.values())
+        return list(self.stacked.env.faults.stops.values())
 
     def advance(self, *, began: float) -> Outcome:
         """Do one rollout and update, and write the metrics.
 
         :param began: `time.monotonic` at the start of training, for the rows' ``seconds``.
         """
-        self._lanes.begin_compiling()  # while the first rollout is collected
-        rows = self.ppo.iterate()
+        self._update.compilation.begin()  # while the first rollout is collected
+        rows = self.stacked.iterate()
         outcome = Outcome()
         for index, row in enumerate(rows):
             row["seconds"] = time.monotonic() - began
-            row["compile_seconds"] = self._lanes.compile_seconds
+            row["compile_seconds"] = self._update.compilation.seconds
             self._latest[index] = row
             if index in self._reported:
                 continue
             self._metrics[index].add(row)
-            if index in self.ppo.env.faults.stops:  # its figures from here on, such as the entropy, mean nothing
+            if index in self.stacked.env.faults.stops:  # its figures from here on, such as the entropy, mean nothing
                 continue
             for warn in self._monitors[index].see(row):
                 outcome.warnings.append(WarningMessage(warn.reason, warn.message, self.names[index]))
-        for index, stop in self.ppo.env.faults.stops.items():
+        for index, stop in self.stacked.env.faults.stops.items():
             if index not in self._reported:
                 self._reported.add(index)
                 outcome.stopped.append(stopped_message(self.names[index], stop))
@@ -126,7 +140,7 @@ class Group:
 
     def states(self) -> list[MemberState]:
         """Return each member's latest metrics; a member that was stopped has the steps until then."""
-        stopped = self.ppo.env.faults.stops
+        stopped = self.stacked.env.faults.stops
         return [
             MemberState(
                 member=name,
@@ -138,30 +152,27 @@ class Group:
 
     def policies(self) -> list[MemberPolicy]:
         """Return the current policies of the members that were not stopped."""
-        stopped = self.ppo.env.faults.stops
+        arrays, going = self._algorithm.snapshot.policy_arrays, ~self.stacked.env.faults.mask()
         return [
-            MemberPolicy(self.names[i], self.steps, self._policy_card(i).to_dict(), snapshot.policy_arrays(self.ppo, i))
-            for i in range(len(self._members))
-            if i not in stopped
+            MemberPolicy(self.names[i], self.steps, self._policy_card(i).to_dict(), arrays(self.stacked, i))
+            for i in map(int, np.flatnonzero(going))
         ]
 
     def _policy_card(self, index: int) -> PolicyCard:
         member, card = self._members[index], self._setup.card
-        mean, var, count = snapshot.return_statistics(self.ppo, index)
         return PolicyCard(
             environment=card.id,
             observation_size=card.observation_size,
             **action_facts(self._environment),
+            **self._algorithm.network,
             hidden_sizes=member.hyperparameters.hidden_sizes,
             normalize_observation=member.hyperparameters.normalize_observation,
             epsilon=EPSILON,
             clip=member.hyperparameters.observation_clip,
             environment_options=dict(self._setup.options.given()),
             statistics={
-                "obs_count": float(self.ppo.env.observations.moments.count[index]),
-                "return_mean": mean,
-                "return_var": var,
-                "return_count": count,
+                "obs_count": float(self.stacked.env.observations.moments.count[index]),
+                **self._algorithm.snapshot.return_statistics(self.stacked, index),
                 "discount": member.hyperparameters.discount,
                 "reward_clip": member.hyperparameters.reward_clip,
             },
@@ -170,25 +181,29 @@ class Group:
                 "member": member.name,
                 "seed": member.seed,
                 "env_steps": self.steps,
+                "algorithm": self._setup.spec.algorithm or "ppo",
                 "hyperparameters": member.hyperparameters.to_dict(),
+                **({"continues": self._starts[member.name].provenance} if member.name in self._starts else {}),
                 "versions": versions_of(*_PACKAGES),
             },
         )
 
     def facts(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with to be resumed."""
-        return facts_of(self._setup, self._members)
+        sac = {"algorithm": "sac"} if self._setup.spec.algorithm == "sac" else {}
+        return facts_of(self._setup, self._members, **sac)
 
     def snapshot(self) -> Arrays:
         """Return the state at this update boundary, metrics included."""
         rows = {f"metrics/{i}": metrics.packed() for i, metrics in enumerate(self._metrics)}
-        return {**{f"ppo/{name}": value for name, value in snapshot.take(self.ppo).items()}, **rows}
+        state = self._algorithm.snapshot.take(self.stacked)
+        return {**{f"{_STATE}{name}": value for name, value in state.items()}, **rows}
 
     def restore(self, arrays: Arrays) -> None:
         """Continue from a snapshot."""
-        start = "ppo/"
-        snapshot.restore(self.ppo, {n[len(start) :]: value for n, value in arrays.items() if n.startswith(start)})
-        self._reported = set(self.ppo.env.faults.stops)
+        state = {n.removeprefix(_STATE): value for n, value in arrays.items() if n.startswith(_STATE)}
+        self._algorithm.snapshot.restore(self.stacked, state)
+        self._reported = set(self.stacked.env.faults.stops)
         self._divergences = self._environment.divergences
         self._open_metrics(arrays)
 

@@ -58,6 +58,28 @@ class EarlyEnd:
             self.requested.set()
 
 
+class StepGrant:
+    """Until which environment step the members of a training may train; it rises while the training improves."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        """0: not limited."""
+        self._raised = asyncio.Event()
+
+    def raise_to(self, steps: int) -> None:
+        """Note a number of steps; a lower one than before changes nothing."""
+        if steps > self.steps:
+            self.steps = steps
+            self._raised.set()
+
+    async def beyond(self, steps: int) -> int:
+        """Return the number of steps as soon as it is above ``steps``."""
+        while self.steps <= steps:
+            self._raised.clear()
+            await self._raised.wait()
+        return self.steps
+
+
 @dataclass
 class _State:
     """What must survive a redial."""
@@ -72,6 +94,8 @@ class _State:
     """By assignment; see `WorkStream.cancellation`."""
     early_ends: dict[int, EarlyEnd] = field(default_factory=dict)
     """By assignment; see `WorkStream.early_end`."""
+    step_grants: dict[int, StepGrant] = field(default_factory=dict)
+    """By assignment; see `WorkStream.step_grant`."""
     answered: set[int] = field(default_factory=set)
     """Assignments that this trainer has ended."""
 
@@ -235,8 +259,10 @@ class WorkStream:
         return False
 
     def _receive_assignment(self, assignment: pb.Assignment) -> None:
-        """Queue a new assignment. One that is sent again after a redial is dropped, unless it now ends early."""
+        """Queue a new assignment. One that is sent again is dropped, unless it now ends early or may continue."""
         state, number = self._state, assignment.id
+        if assignment.train.granted_steps:
+            self.step_grant(number).raise_to(assignment.train.granted_steps)
         if number not in state.seen_assignments:
             state.seen_assignments.add(number)
             self.assignments.put_nowait(assignment)
@@ -254,6 +280,10 @@ class WorkStream:
         """Return whether the training of an assignment is to end early."""
         return self._state.early_ends.setdefault(assignment, EarlyEnd())
 
+    def step_grant(self, assignment: int) -> StepGrant:
+        """Return until when the members of an assignment may train."""
+        return self._state.step_grants.setdefault(assignment, StepGrant())
+
     def cancellation(self, assignment: int) -> asyncio.Event:
         """Return the event that is set once an assignment is cancelled, or the trainer is stopped."""
         event = self._state.cancellations.setdefault(assignment, asyncio.Event())
@@ -264,6 +294,7 @@ class WorkStream:
     def forget(self, assignment: int) -> None:
         """Drop what is kept for the cancellation of an assignment that has ended."""
         self._state.cancellations.pop(assignment, None)
+        self._state.step_grants.pop(assignment, None)
         early_end = self._state.early_ends.pop(assignment, None)
         self._state.answered.add(assignment)
         if early_end is not None and early_end.assignment is not None and not early_end.begun:

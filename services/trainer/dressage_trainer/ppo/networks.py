@@ -20,7 +20,12 @@ Arrays = dict[str, np.ndarray]
 def layer_names(tower: str, hidden_layers: int) -> list[str]:
     """Layers of a tower ("pi" or "vf") from the observation to its output."""
     head = "action" if tower == "pi" else "value"
-    return [f"{tower}.{index}" for index in range(hidden_layers)] + [head]
+    return [*hidden_names(tower, hidden_layers), head]
+
+
+def hidden_names(tower: str, hidden_layers: int) -> list[str]:
+    """Hidden layers of a tower, the first one first."""
+    return [f"{tower}.{index}" for index in range(hidden_layers)]
 
 
 def weight_shapes(
@@ -89,20 +94,26 @@ def stack(members: list[Arrays]) -> Arrays:
 
 
 class TowerInference:
-    """One tower of stacked members in numpy; keeps transposed copies of the weights that were loaded last."""
+    """One tower of stacked members in numpy; keeps transposed copies of the weights that were loaded last.
 
-    def __init__(self, tower: str, hidden_layers: int) -> None:
+    :param heads: output layers, whose outputs are concatenated; None: the tower's one of `layer_names`.
+    :param relu: whether hidden units are rectified, instead of tanh.
+    """
+
+    def __init__(
+        self, tower: str, hidden_layers: int, *, heads: tuple[str, ...] | None = None, relu: bool = False
+    ) -> None:
         self._names = layer_names(tower, hidden_layers)
+        self._heads, self._relu = heads or (self._names[-1],), relu
         self._layers: list[tuple[np.ndarray, np.ndarray]] = []
 
     def load(self, weights: Arrays) -> None:
         """Take the members' present weights, each with a leading member axis."""
+        layers = [(weights[f"{name}.weight"], weights[f"{name}.bias"]) for name in self._names[:-1]]
+        heads = [np.concatenate([weights[f"{n}.{part}"] for n in self._heads], 1) for part in ("weight", "bias")]
         self._layers = [
-            (
-                np.ascontiguousarray(weights[f"{name}.weight"].swapaxes(-1, -2)),
-                weights[f"{name}.bias"][..., None, :],
-            )
-            for name in self._names
+            (np.ascontiguousarray(weight.swapaxes(-1, -2)), bias[..., None, :])
+            for weight, bias in [*layers, (heads[0], heads[1])]
         ]
 
     def __call__(self, observations: np.ndarray) -> np.ndarray:
@@ -113,8 +124,14 @@ class TowerInference:
             x = np.matmul(x, weight)
             x += bias
             if index < last:
-                np.tanh(x, out=x)
+                self._activate(x)
         return x
+
+    def _activate(self, x: np.ndarray) -> None:
+        if self._relu:
+            np.maximum(x, 0.0, out=x)
+        else:
+            np.tanh(x, out=x)
 
     def rows_of(self, members: np.ndarray, observations: np.ndarray) -> np.ndarray:
         """(rows, observation) normalised observations to (rows, outputs), each row by its own member's weights.
@@ -128,7 +145,7 @@ class TowerInference:
             for index, (weight, bias) in enumerate(self._layers):
                 x = x @ weight[member] + bias[member]
                 if index < last:
-                    x = np.tanh(x)
+                    self._activate(x)
             outputs[members == member] = x
         return outputs
 
@@ -137,12 +154,16 @@ def forward(weights: dict[str, Any], observations: Any, *, tower: str, hidden_la
     """One member's tower in JAX: (rows, observation) to (rows, outputs)."""
     import jax.numpy as jnp
 
+    *hidden, head = layer_names(tower, hidden_layers)
     x = observations
-    for name in layer_names(tower, hidden_layers):
-        x = linear()(x, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
-        if name not in ("action", "value"):
-            x = jnp.tanh(x)
-    return x
+    for name in hidden:
+        x = jnp.tanh(dense(weights, x, name))
+    return dense(weights, x, head)
+
+
+def dense(weights: dict[str, Any], x: Any, name: str) -> Any:
+    """One member's dense layer in JAX: (rows, in) to (rows, out)."""
+    return linear()(x, weights[f"{name}.weight"]) + weights[f"{name}.bias"]
 
 
 @functools.cache

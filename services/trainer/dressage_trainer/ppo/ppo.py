@@ -301,16 +301,8 @@ class PPO:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.members, self.updates = list(members), 0
-        self._settings = settings = group.shared_settings(members, num_envs=environment.num_envs)
-        streams = [group.member_streams(member.seed, settings.num_envs) for member in members]
-        self.env = VecEnv(
-            environment,
-            reward,
-            clips=[member.hyperparameters.observation_clip for member in members],
-            seeds=[seed for s in streams for seed in s.env_seeds],
-            normalize_observation=settings.normalize_observation,
-            dtype=dtype,
-        )
+        self._settings = group.shared_settings(members, num_envs=environment.num_envs)
+        streams, self.env = streams_and_env(members, environment, reward, dtype=dtype)
         self.collector = RolloutCollector(members, self.env, [s.noise for s in streams], dtype=dtype)
         self.order_generators = [s.order for s in streams]
         self.weights = group.first_weights(members, streams, environment, dtype=dtype)
@@ -343,6 +335,26 @@ class PPO:
         rows = []
         for index, episodes in enumerate(self.env.episodes.take()):
             row = {**speeds, **episodes, **{name: float(value[index]) for name, value in diagnostics.items()}}
-            # JSON has no NaN: an undefined figure is null.
-            rows.append({name: v if v is not None and np.isfinite(v) else None for name, v in row.items()})
+            rows.append(finite_row(row))
         return rows
+
+
+def streams_and_env(
+    members: Sequence[MemberSpec], environment: Environment, reward: Reward, *, dtype: Any
+) -> tuple[list[group.MemberStreams], VecEnv]:
+    """Return each member's streams, and the environments that begin with their seeds."""
+    settings = members[0].hyperparameters
+    streams = [group.member_streams(member.seed, settings.num_envs) for member in members]
+    return streams, VecEnv(
+        environment,
+        reward,
+        clips=[member.hyperparameters.observation_clip for member in members],
+        seeds=[seed for s in streams for seed in s.env_seeds],
+        normalize_observation=settings.normalize_observation,
+        dtype=dtype,
+    )
+
+
+def finite_row(row: Metrics) -> Metrics:
+    """Return a row as JSON can hold it: an undefined figure is null."""
+    return {name: value if value is not None and np.isfinite(value) else None for name, value in row.items()}

@@ -6,25 +6,28 @@ Restored into a `PPO` of the same members, a snapshot continues to the same bits
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
 from dressage.errors import InvalidArgument
 
-from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.faults import Faults, Stop
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import pack_generator, unpack_generator
 from dressage_trainer.ppo.ppo import PPO
 from dressage_trainer.ppo.train_state import Adam
+from dressage_trainer.ppo.vec_env import VecEnv
 
 _COLLECTOR = "collector/"
+_VALUE = ("vf.", "value.")
+"""How the names of the value network's tensors begin."""
 
 
 def take(ppo: PPO) -> Arrays:
     """Copy everything that the next updates depend on."""
     collector = ppo.collector
     observation = collector.start()  # which may stop members
-    stops = json.dumps([asdict(stop) for stop in ppo.env.faults.stops.values()]).encode()
     collecting = {
         "current": observation.copy(),
         **{f"returns/{name}": value for name, value in collector.returns.arrays().items()},
@@ -38,7 +41,7 @@ def take(ppo: PPO) -> Arrays:
         "generators/noise": np.stack([pack_generator(g) for g in collector.generators]),
         "generators/order": np.stack([pack_generator(g) for g in ppo.order_generators]),
         "updates": np.array(ppo.updates),
-        "stops": np.frombuffer(stops, np.uint8).copy(),
+        "stops": pack_stops(ppo.env.faults),
         **{f"{_COLLECTOR}{name}": value for name, value in collecting.items()},
     }
 
@@ -62,8 +65,7 @@ def restore(ppo: PPO, arrays: Arrays) -> None:
     )
     ppo.order_generators = [unpack_generator(words) for words in arrays["generators/order"]]
     ppo.updates = int(arrays["updates"])
-    stops = json.loads(np.asarray(arrays["stops"], np.uint8).tobytes() or b"[]")
-    ppo.env.faults.stops.update({item["member"]: Stop(**item) for item in stops})
+    unpack_stops(ppo.env.faults, arrays["stops"])
     collecting = {n.removeprefix(_COLLECTOR): value for n, value in arrays.items() if n.startswith(_COLLECTOR)}
     ppo.env.restore(collecting)
     collector = ppo.collector
@@ -72,17 +74,64 @@ def restore(ppo: PPO, arrays: Arrays) -> None:
     collector.last_observation = np.array(collecting["current"])
 
 
+def pack_stops(faults: Faults) -> np.ndarray:
+    """Return the stopped members as bytes."""
+    return np.frombuffer(json.dumps([asdict(stop) for stop in faults.stops.values()]).encode(), np.uint8).copy()
+
+
+def unpack_stops(faults: Faults, packed: np.ndarray) -> None:
+    """Restore the stopped members, the inverse of `pack_stops`."""
+    stops = json.loads(np.asarray(packed, np.uint8).tobytes() or b"[]")
+    faults.stops.update({item["member"]: Stop(**item) for item in stops})
+
+
+def continue_from(
+    ppo: PPO, member: int, *, weights: Arrays, statistics: Mapping[str, float], keeps_value: bool
+) -> None:
+    """Put a member's policy and observation statistics in place of its first ones; Adam's state stays zero.
+
+    Without `keeps_value` the value network and the return statistics stay as they began: they are of another reward.
+
+    :param weights: by name, as `policy_arrays` returns them.
+    :param statistics: those of the policy's card.
+    :raises InvalidArgument: if a tensor is missing or has another shape.
+    """
+    for name, value in ppo.weights.items():
+        if name.startswith(_VALUE) and not keeps_value:
+            continue
+        given = weights.get(name)
+        if given is None or given.shape != value[member].shape:
+            got = None if given is None else given.shape
+            raise InvalidArgument(field=f"start {name}", value=got, expected=f"shape {value[member].shape}")
+        changed = np.array(value)
+        changed[member] = given
+        ppo.weights[name] = changed
+    moments = ppo.env.observations.moments
+    arrays = moments.arrays()
+    arrays["mean"][member], arrays["var"][member] = weights["obs_mean"], weights["obs_var"]
+    arrays["count"][member] = statistics["obs_count"]
+    ppo.env.observations.load(arrays)
+    if keeps_value:
+        returns = ppo.collector.returns.arrays()
+        for name in ("mean", "var", "count"):
+            returns[name][member] = statistics[f"return_{name}"]
+        ppo.collector.returns.load(returns)
+
+
 def policy_arrays(ppo: PPO, member: int) -> Arrays:
     """A member's weights and observation statistics, named as in the policy bundle."""
-    moments = ppo.env.observations.moments
-    return {
-        **{name: value[member].copy() for name, value in ppo.weights.items()},
-        "obs_mean": moments.mean[member].copy(),
-        "obs_var": moments.var[member].copy(),
-    }
+    weights = {name: value[member].copy() for name, value in ppo.weights.items()}
+    return {**weights, **policy_statistics(ppo.env, member)}
 
 
-def return_statistics(ppo: PPO, member: int) -> tuple[float, float, float]:
+def policy_statistics(env: VecEnv, member: int) -> Arrays:
+    """A member's observation statistics, named as in the policy bundle."""
+    moments = env.observations.moments
+    return {"obs_mean": moments.mean[member].copy(), "obs_var": moments.var[member].copy()}
+
+
+def return_statistics(ppo: PPO, member: int) -> dict[str, float]:
     """Mean, variance and count of a member's discounted return, for export to VecNormalize."""
     moments = ppo.collector.returns.moments
-    return float(moments.mean[member]), float(moments.var[member]), float(moments.count[member])
+    named = {"return_mean": moments.mean, "return_var": moments.var, "return_count": moments.count}
+    return {name: float(value[member]) for name, value in named.items()}

@@ -11,7 +11,7 @@ import numpy as np
 
 Weights = dict[str, Any]
 
-_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-5
+_BETA1, _BETA2 = 0.9, 0.999
 _SUMMED = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "minibatches", "steps")
 
 _barrier: Any = jax.lax.optimization_barrier
@@ -35,9 +35,12 @@ def initial_adam(weights: Weights, members: int) -> Adam:
 
 
 def adam_step(
-    weights: Weights, adam: Adam, gradient: Weights, *, learning_rate: Any, active: Any
+    weights: Weights, adam: Adam, gradient: Weights, *, learning_rate: Any, active: Any, epsilon: float = 1e-5
 ) -> tuple[Weights, Adam]:
-    """Take one step of Adam (0.9, 0.999, 1e-5) where ``active``; elsewhere weights and state keep their values."""
+    """Take one step of Adam (0.9, 0.999) where ``active``; elsewhere weights and state keep their values.
+
+    :param epsilon: the divisor's addend: 1e-5 in SB3's PPO, 1e-8 in its SAC.
+    """
     step = adam.step + 1
     t = step.astype(learning_rate.dtype)
     # 1 - beta^t by expm1: in float32 the plain difference loses half its digits at the first steps.
@@ -50,7 +53,7 @@ def adam_step(
     first, second = _barrier((new.first, new.second))
     rate = learning_rate / correction1
     root = jax.lax.rsqrt(correction2)
-    stepped = {n: weights[n] - rate * first[n] / (jnp.sqrt(second[n]) * root + _EPSILON) for n in weights}
+    stepped = {n: weights[n] - rate * first[n] / (jnp.sqrt(second[n]) * root + epsilon) for n in weights}
     return _select(active, stepped, weights), Adam(new.step, first, second)
 
 

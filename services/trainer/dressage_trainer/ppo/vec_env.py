@@ -31,6 +31,8 @@ class VecStep(NamedTuple):
     """(rows,) numbers of the environments, 0 .. M * n - 1, whose episode was truncated."""
     final_observation: np.ndarray
     """(rows, D) normalised, of these before their reset."""
+    raw_final_observation: np.ndarray
+    """(rows, D) ``final_observation`` as the environment returned it."""
 
 
 class VecEnv:
@@ -63,6 +65,8 @@ class VecEnv:
         )
         self.steps = 0
         """Environment steps that each member has taken."""
+        self.raw_observation: np.ndarray | None = None
+        """(M, n, D) that stand now, not normalised; zeros for stopped members. None before `reset`."""
         self._seeds = list(seeds)
 
     def reset(self) -> np.ndarray:
@@ -86,13 +90,14 @@ class VecEnv:
             self.reward.reset(done)
         normalised = self._normalize(observation)
         timeouts = np.flatnonzero(step.truncated & ~step.terminated)
-        final = step.final_observation[timeouts]
+        final = raw_final = step.final_observation[timeouts]
         if len(timeouts):
             final = self.observations.normalize_rows(timeouts // self.num_envs, final)
-        return VecStep(normalised, reward, self._by_member(done), timeouts, final)
+        return VecStep(normalised, reward, self._by_member(done), timeouts, final, raw_final)
 
     def _normalize(self, observation: np.ndarray) -> np.ndarray:
         """Take (M, n, D) observations into the statistics and normalise them."""
+        self.raw_observation = observation
         stopped = self.faults.mask() if self.faults.stops else None
         overflowed = self.observations.update(observation, skip=stopped)
         if overflowed is not None:

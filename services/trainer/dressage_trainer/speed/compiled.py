@@ -48,6 +48,7 @@ _SHAPES = (
     "hidden_sizes",
     "normalize_observation",
     "normalize_reward",
+    "updates_per_step",
 )
 
 
@@ -68,6 +69,7 @@ def request_of(spec: TrainSpec) -> dict[str, Any]:
     members = [{n: v for n, v in task.hyperparameters.items() if n in _SHAPES} for task in spec.members]
     return {
         "environment": spec.environment,
+        "algorithm": spec.algorithm or "ppo",
         "sizes": _sizes(spec.environment),
         "options": dict(spec.options),
         "members": members,
@@ -93,10 +95,10 @@ def key_of(request: Mapping[str, Any]) -> str:
 
 
 def sources() -> list[Path]:
-    """List the files that compiled code depends on: PPO, what runs it, and the presets, since a request names only the
-    hyperparameters that differ from these."""
+    """List the files that compiled code depends on: PPO and SAC, what runs them, and the presets, since a request names
+    only the hyperparameters that differ from these."""
     trainer = Path(__file__).parents[1]
-    folders = (trainer / "ppo", trainer / "speed", Path(training.__file__).parent)
+    folders = (trainer / "ppo", trainer / "sac", trainer / "speed", Path(training.__file__).parent)
     return [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".toml")]
 
 

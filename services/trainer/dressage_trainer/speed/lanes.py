@@ -32,7 +32,7 @@ _FIXED_COST = 17 * 10_800
 (measured: some 16 us against 0.95 us a sample). Samples of larger networks take longer, so that it counts for less there."""
 _CLOSE = 1.05
 """Three members a lane take 3 to 6 % longer a sample than one, where the fixed cost does not count (measured)."""
-_FLOAT32_OPTIONS = {"xla_cpu_enable_fast_math": True}
+FLOAT32_OPTIONS = {"xla_cpu_enable_fast_math": True}
 """Reassociation and approximate division: 15 % faster. Infinities and NaNs stay honoured, which is XLA's default."""
 
 _shaped: Any = jax.ShapeDtypeStruct
@@ -87,6 +87,74 @@ def pieces(lanes: int, *, threads: int, epochs: int) -> list[Piece]:
     return [*longest_first(begun), *(piece for piece in whole if piece.lane not in cut), *longest_first(ended)]
 
 
+class Lanes:
+    """Members cut into lanes of equal size, which up to ``threads`` threads take.
+
+    :param size: members in a lane, a divisor of ``members``.
+    """
+
+    def __init__(self, members: int, *, size: int, threads: int) -> None:
+        self.slices = [slice(start, start + size) for start in range(0, members, size)]
+        self.threads = min(max(threads, 1), len(self.slices))
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="update")
+
+    def run(self, units: int, work: Callable[[slice, Piece, Any], Any]) -> Any:
+        """Do ``units`` units of work, such as epochs, of every lane.
+
+        :param work: does a piece: its lane's members, the piece, and what the lane's piece before it returned (None: none).
+        :returns: what the lanes' last pieces returned, arrays concatenated along the member axis, in numpy.
+        """
+
+        def do(piece: Piece, before: Future[Any] | None) -> Any:
+            return work(self.slices[piece.lane], piece, None if before is None else before.result())
+
+        lanes: dict[int, Future[Any]] = {}
+        for piece in pieces(len(self.slices), threads=self.threads, epochs=units):
+            lanes[piece.lane] = self._pool.submit(do, piece, lanes.get(piece.lane))
+        try:
+            ends = [lanes[lane].result() for lane in range(len(self.slices))]
+        finally:
+            for future in lanes.values():
+                future.cancel()  # after an error in one lane the others need not begin
+        # Copies: the views that numpy would otherwise hold are of buffers that belong to the compiled functions.
+        parts = [jax.tree.map(np.array, end) for end in ends]
+        return parts[0] if len(parts) == 1 else jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+
+
+class BackgroundCompilation:
+    """A compilation in a thread, so that the first steps can be taken meanwhile.
+
+    :param compile_functions: compiles.
+    :param clock: seconds, monotonic.
+    """
+
+    def __init__(self, compile_functions: Callable[[], Any], clock: Callable[[], float]) -> None:
+        self._compile, self._clock = compile_functions, clock
+        self._compiled: Future[tuple[Any, float]] | None = None
+
+    def begin(self) -> None:
+        """Start, unless that was done before."""
+        if self._compiled is None:
+            with ThreadPoolExecutor(1, thread_name_prefix="compile") as pool:
+                self._compiled = pool.submit(self._timed)
+                pool.shutdown(wait=False)
+
+    def _timed(self) -> tuple[Any, float]:
+        began = self._clock()
+        return self._compile(), self._clock() - began
+
+    def result(self) -> tuple[Any, float]:
+        """Wait for what was compiled and the seconds that it took."""
+        self.begin()
+        assert self._compiled is not None
+        return self._compiled.result()
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds that compilation took; None until it is done."""
+        return self._compiled.result()[1] if self._compiled is not None and self._compiled.done() else None
+
+
 class LaneUpdate:
     """Runs the updates of a group (`dressage_trainer.ppo.ppo.Optimise`), compiled once for a lane, on up to ``threads`` cores.
 
@@ -109,7 +177,7 @@ class LaneUpdate:
         dtype: Any = np.float32,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._members, self._environment, self._dtype, self._clock = list(members), environment, dtype, clock
+        self._members, self._environment, self._dtype = list(members), environment, dtype
         self._size = size or lane_size(
             len(members),
             minibatch_size=members[0].hyperparameters.minibatch_size,
@@ -117,29 +185,9 @@ class LaneUpdate:
             weights=sum(math.prod(shape) for shape in self._weight_shapes().values()),
             epochs=most_epochs(members),
         )
-        self._lanes = [slice(start, start + self._size) for start in range(0, len(members), self._size)]
-        self._threads = min(max(threads, 1), len(self._lanes))
+        self._lanes = Lanes(len(members), size=self._size, threads=threads)
         self._update = update_functions(members, environment)
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="update")
-        self._compiled: Future[tuple[Any, Any, float]] | None = None
-
-    def begin_compiling(self) -> None:
-        """Start to compile in a thread, unless that was done before."""
-        if self._compiled is None:
-            with ThreadPoolExecutor(1, thread_name_prefix="compile") as pool:
-                self._compiled = pool.submit(self._compile)
-                pool.shutdown(wait=False)
-
-    def compile(self) -> float:
-        """Compile, and wait for it; the seconds that it took."""
-        self.begin_compiling()
-        assert self._compiled is not None
-        return self._compiled.result()[-1]
-
-    @property
-    def compile_seconds(self) -> float | None:
-        """Seconds that compilation took; None until an update has waited for it."""
-        return self._compiled.result()[-1] if self._compiled is not None and self._compiled.done() else None
+        self.compilation = BackgroundCompilation(self._compile, clock)
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
         space = action_space_of(self._environment)
@@ -150,19 +198,19 @@ class LaneUpdate:
             log_std=not space.discrete,
         )
 
-    def _compile(self) -> tuple[Any, Any, float]:
-        began, settings, size = self._clock(), self._members[0].hyperparameters, self._size
+    def _compile(self) -> tuple[Any, Any]:
+        settings, size = self._members[0].hyperparameters, self._size
         samples, epochs = settings.batch_size, most_epochs(self._members)
         weights = {name: np.zeros((size, *shape), self._dtype) for name, shape in self._weight_shapes().items()}
-        state = jax.tree.map(_shape_of, initial_state(weights, initial_adam(weights, size)))
+        state = jax.tree.map(shape_of, initial_state(weights, initial_adam(weights, size)))
         stopped = np.zeros(size, bool)
-        c = jax.tree.map(_shape_of, coefficients_of(self._members[:size], stopped=stopped, dtype=self._dtype))
+        c = jax.tree.map(shape_of, coefficients_of(self._members[:size], stopped=stopped, dtype=self._dtype))
         orders, number = _shaped((epochs, size, samples), np.int32), _shaped((), np.int32)
-        options = _FLOAT32_OPTIONS if self._dtype == np.float32 else None
+        options = FLOAT32_OPTIONS if self._dtype == np.float32 else None
         with jax.enable_x64(self._dtype == np.float64):
             prepare = self._update.prepare.lower(state.weights, self._rollout_shapes(), c)
             run_epochs = self._update.epochs.lower(state, prepare.out_info[0], orders, c, number, number)
-            return prepare.compile(options), run_epochs.compile(options), self._clock() - began
+            return prepare.compile(options), run_epochs.compile(options)
 
     def _rollout_shapes(self) -> RolloutBuffer:
         settings, environment = self._members[0].hyperparameters, self._environment
@@ -181,37 +229,25 @@ class LaneUpdate:
 
         :param orders: (epochs, M, T * n) integer permutations of each member's samples.
         """
-        self.compile()
-        assert self._compiled is not None
-        prepare, run_epochs, _ = self._compiled.result()
+        prepare, run_epochs = self.compilation.result()[0]
 
-        def run(piece: Piece, before: Future[Any] | None) -> tuple[TrainState, Any, Any]:
-            lane = self._lanes[piece.lane]
+        def run(lane: slice, piece: Piece, before: Any) -> tuple[TrainState, Any, Any]:
             c = jax.tree.map(lambda x: x[lane], coefficients)
             with jax.enable_x64(self._dtype == np.float64):
                 if before is None:
                     state = initial_state(*jax.tree.map(lambda x: x[lane], (weights, adam)))
                     samples, prepared = prepare(state.weights, jax.tree.map(lambda x: x[lane], rollout), c)
                 else:
-                    state, samples, prepared = before.result()
+                    state, samples, prepared = before
                 span = np.int32(piece.first), np.int32(piece.last)
                 state = _block(run_epochs(state, samples, orders[:, lane], c, *span))
             return state, None if piece.last == len(orders) else samples, prepared
 
-        lanes: dict[int, Future[tuple[TrainState, Any, Any]]] = {}
-        for piece in pieces(len(self._lanes), threads=self._threads, epochs=len(orders)):
-            lanes[piece.lane] = self._pool.submit(run, piece, lanes.get(piece.lane))
-        try:
-            ends = [lanes[lane].result() for lane in range(len(self._lanes))]
-        finally:
-            for future in lanes.values():
-                future.cancel()  # after an error in one lane the others need not begin
-        # Copies: the views that numpy would otherwise hold are of buffers that belong to the compiled functions.
-        parts = [jax.tree.map(np.array, (state, prepared)) for state, _, prepared in ends]
         end: TrainState
-        end, diagnostics = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+        end, _, diagnostics = self._lanes.run(len(orders), run)
         return end.weights, end.adam, {**diagnostics, **diagnostics_of(end)}
 
 
-def _shape_of(array: np.ndarray) -> Any:
+def shape_of(array: np.ndarray) -> Any:
+    """Return shape and type of an array, to compile for."""
     return _shaped(array.shape, array.dtype)

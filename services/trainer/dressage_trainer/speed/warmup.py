@@ -11,8 +11,7 @@ from typing import Any
 from dressage.envs import EnvOptions, make_batch
 from dressage.errors import DressageError
 from dressage.sandbox.pipe import Channel
-from dressage.training.hyperparameters import Hyperparameters
-from dressage.training.preset import load_preset
+from dressage.training.algorithms import complete
 
 from dressage_trainer.ppo.members import MemberSpec, group_members
 
@@ -33,21 +32,22 @@ def warm(channel: Channel) -> None:
 def compile_updates(message: dict[str, Any], folder: Path) -> float:
     """Compile the update of every group of members; the seconds that it took."""
     from dressage_trainer.speed.lanes import LaneUpdate
+    from dressage_trainer.speed.sac_lanes import SacLanes
 
     folder.mkdir(parents=True, exist_ok=True)
     use_compilation_cache(str(folder))
     environment: Any = make_batch(
         message["environment"], 1, num_threads=1, options=EnvOptions.from_dict(message["options"]), fields=()
     )
-    base = load_preset(message["environment"]).ppo
+    name = message["algorithm"]
     members = [
-        MemberSpec(f"m{index}", Hyperparameters.for_run(values, base=base), index)
+        MemberSpec(f"m{index}", complete(name, values, message["environment"]), index)
         for index, values in enumerate(message["members"])
     ]
-    return sum(
-        LaneUpdate(group, environment=environment, threads=message["threads"]).compile()
-        for group in group_members(members)
-    )
+    update, threads = SacLanes if name == "sac" else LaneUpdate, message["threads"]
+    updates = [update(group, environment=environment, threads=threads) for group in group_members(members)]
+    seconds: float = sum(update.compilation.result()[1] for update in updates)
+    return seconds
 
 
 def use_compilation_cache(directory: str) -> None:

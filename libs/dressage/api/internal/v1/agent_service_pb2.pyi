@@ -823,6 +823,7 @@ class ReviserTask(google.protobuf.message.Message):
     ALGORITHM_FIELD_NUMBER: builtins.int
     LOWEST_STEPS_FIELD_NUMBER: builtins.int
     HIGHEST_STEPS_FIELD_NUMBER: builtins.int
+    MAY_CONTINUE_FROM_FIELD_NUMBER: builtins.int
     tune_hyperparameters: builtins.bool
     """Whether hyperparameters may be changed."""
     iterations_without_improvement: builtins.int
@@ -857,6 +858,10 @@ class ReviserTask(google.protobuf.message.Message):
     def tried_changes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Changes that were tried and their outcome, one line each, the oldest first."""
 
+    @property
+    def may_continue_from(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Numbers of the iterations from whose policies the next training may continue."""
+
     def __init__(
         self,
         *,
@@ -872,9 +877,10 @@ class ReviserTask(google.protobuf.message.Message):
         algorithm: builtins.str = ...,
         lowest_steps: builtins.int = ...,
         highest_steps: builtins.int = ...,
+        may_continue_from: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["brief", b"brief"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "highest_steps", b"highest_steps", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "lowest_steps", b"lowest_steps", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "best_iteration", b"best_iteration", "brief", b"brief", "dynamics", b"dynamics", "highest_steps", b"highest_steps", "history", b"history", "iterations_without_improvement", b"iterations_without_improvement", "known_lessons", b"known_lessons", "lowest_steps", b"lowest_steps", "may_continue_from", b"may_continue_from", "notes", b"notes", "tried_changes", b"tried_changes", "tune_hyperparameters", b"tune_hyperparameters"]) -> None: ...
 
 Global___ReviserTask: typing_extensions.TypeAlias = ReviserTask
 
@@ -1725,6 +1731,8 @@ class Revision(google.protobuf.message.Message):
     ADDRESSED_NOTES_FIELD_NUMBER: builtins.int
     STRUCTURAL_REWRITE_FIELD_NUMBER: builtins.int
     STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
+    FROM_PARENT_FIELD_NUMBER: builtins.int
+    START_REASONING_FIELD_NUMBER: builtins.int
     diagnosis: builtins.str
     """What is wrong with the reward that it is based on."""
     lesson: builtins.str
@@ -1743,6 +1751,10 @@ class Revision(google.protobuf.message.Message):
     """Whether the task required a structural rewrite."""
     steps_per_member: builtins.int
     """Environment steps of each member; 0: unchanged."""
+    from_parent: builtins.bool
+    """Whether the training continues from the policies of the iteration that it is based on."""
+    start_reasoning: builtins.str
+    """The reason for that choice."""
     @property
     def hyperparameters(self) -> dressage.api.v1.session_pb2.Hyperparameters:
         """Changed hyperparameters; not set: none."""
@@ -1770,9 +1782,11 @@ class Revision(google.protobuf.message.Message):
         addressed_notes: collections.abc.Iterable[builtins.str] | None = ...,
         structural_rewrite: builtins.bool = ...,
         steps_per_member: builtins.int = ...,
+        from_parent: builtins.bool = ...,
+        start_reasoning: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["addressed_notes", b"addressed_notes", "based_on", b"based_on", "diagnosis", b"diagnosis", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "steps_per_member", b"steps_per_member", "structural_rewrite", b"structural_rewrite"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["addressed_notes", b"addressed_notes", "based_on", b"based_on", "diagnosis", b"diagnosis", "from_parent", b"from_parent", "hyperparameter_reasoning", b"hyperparameter_reasoning", "hyperparameters", b"hyperparameters", "lesson", b"lesson", "lesson_tier", b"lesson_tier", "lesson_updates", b"lesson_updates", "planned_change", b"planned_change", "source", b"source", "start_reasoning", b"start_reasoning", "steps_per_member", b"steps_per_member", "structural_rewrite", b"structural_rewrite"]) -> None: ...
 
 Global___Revision: typing_extensions.TypeAlias = Revision
 

@@ -314,14 +314,16 @@ class TrainAssignment(google.protobuf.message.Message):
     PROVENANCE_FIELD_NUMBER: builtins.int
     ALGORITHM_FIELD_NUMBER: builtins.int
     FINAL_STEPS_FIELD_NUMBER: builtins.int
+    MAX_STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
+    GRANTED_STEPS_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id, for example `HalfCheetah-v5`."""
     reward_source: builtins.str
     """Python source of the reward."""
     steps_per_member: builtins.int
-    """Environment steps of each member."""
+    """Expected environment steps of each member."""
     evaluations: builtins.int
-    """Number of evaluations, evenly spaced, the last one at the end."""
+    """Number of evaluations in the expected steps, evenly spaced. Beyond them the distances are the same. The last one is at the end."""
     evaluation_episodes: builtins.int
     """Episodes of the last evaluation."""
     checkpoint_episodes: builtins.int
@@ -333,7 +335,13 @@ class TrainAssignment(google.protobuf.message.Message):
     backend: builtins.str
     """Backend: `jax` or `sb3`."""
     algorithm: builtins.str
-    """Algorithm: `ppo`, or `sac` (backend `sb3` only); empty: `ppo`."""
+    """Algorithm: `ppo` or `sac`; empty: `ppo`."""
+    max_steps_per_member: builtins.int
+    """Largest number of environment steps of each member; 0 means `steps_per_member`."""
+    granted_steps: builtins.int
+    """Environment steps until which members may train now; 0 means all. A learner that reaches them waits. The number rises while
+    the training improves; the assignment is then sent once more.
+    """
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -369,9 +377,11 @@ class TrainAssignment(google.protobuf.message.Message):
         provenance: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         algorithm: builtins.str = ...,
         final_steps: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        max_steps_per_member: builtins.int = ...,
+        granted_steps: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "final_steps", b"final_steps", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "final_steps", b"final_steps", "granted_steps", b"granted_steps", "max_steps_per_member", b"max_steps_per_member", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___TrainAssignment: typing_extensions.TypeAlias = TrainAssignment
 
@@ -385,6 +395,7 @@ class MemberSpec(google.protobuf.message.Message):
     CONFIG_FIELD_NUMBER: builtins.int
     HYPERPARAMETERS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    START_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Id, the last part of the member's name."""
     config: builtins.str
@@ -395,6 +406,10 @@ class MemberSpec(google.protobuf.message.Message):
     def hyperparameters(self) -> dressage.api.v1.session_pb2.Hyperparameters:
         """Hyperparameters; fields that are not set are taken from the preset."""
 
+    @property
+    def start(self) -> Global___StartPolicy:
+        """The policy that it continues from; not set: random weights."""
+
     def __init__(
         self,
         *,
@@ -402,11 +417,34 @@ class MemberSpec(google.protobuf.message.Message):
         config: builtins.str = ...,
         hyperparameters: dressage.api.v1.session_pb2.Hyperparameters | None = ...,
         seed: builtins.int = ...,
+        start: Global___StartPolicy | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["config", b"config", "hyperparameters", b"hyperparameters", "id", b"id", "seed", b"seed"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["hyperparameters", b"hyperparameters", "start", b"start"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["config", b"config", "hyperparameters", b"hyperparameters", "id", b"id", "seed", b"seed", "start", b"start"]) -> None: ...
 
 Global___MemberSpec: typing_extensions.TypeAlias = MemberSpec
+
+@typing.final
+class StartPolicy(google.protobuf.message.Message):
+    """A stored policy from which a member's training continues."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BUNDLE_FIELD_NUMBER: builtins.int
+    KEEPS_VALUE_FIELD_NUMBER: builtins.int
+    bundle: builtins.str
+    """Artifact prefix of its bundle."""
+    keeps_value: builtins.bool
+    """Whether the value network and the return statistics continue too."""
+    def __init__(
+        self,
+        *,
+        bundle: builtins.str = ...,
+        keeps_value: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bundle", b"bundle", "keeps_value", b"keeps_value"]) -> None: ...
+
+Global___StartPolicy: typing_extensions.TypeAlias = StartPolicy
 
 @typing.final
 class ScoreAssignment(google.protobuf.message.Message):

@@ -69,3 +69,25 @@ def parse_addressed_notes(text: str, notes: Sequence[str], problems: list[str]) 
 def _short(note: str) -> str:
     line = " ".join(note.split())
     return line if len(line) <= _SHOWN_NOTE else line[: _SHOWN_NOTE - 1] + "…"
+
+
+def parse_start(text: str, based_on: int, task: agent_pb.ReviserTask, problems: list[str]) -> tuple[bool, str]:
+    """Return whether training continues from the parent's policies, and the reason.
+
+    :param text: the section; empty: it is missing, and training starts anew.
+    :param based_on: number of the iteration that the revision is based on; 0: the latest.
+    """
+    if not text or not task.may_continue_from:
+        return False, ""
+    word, _, reason = text.partition(":")
+    choice = word.strip().strip("*\"`'").lower()
+    if choice not in ("parent", "fresh"):
+        problems.append("'## Start' must begin with 'parent' or 'fresh' and a colon")
+    elif not reason.strip():
+        problems.append("'## Start' must say why")
+    elif choice == "parent":
+        number = based_on or max((past.number for past in task.history), default=0)
+        if number not in task.may_continue_from:
+            known = ", ".join(map(str, task.may_continue_from))
+            problems.append(f"'## Start': iteration {number} has no policies to continue from, only {known}")
+    return choice == "parent", reason.strip()

@@ -9,7 +9,14 @@ from typing import Any
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.training import sac
-from dressage.training.hyperparameters import HIDDEN_SIZE, MAX_HIDDEN_LAYERS, RECOMMENDED_HIDDEN_LAYERS, RULES
+from dressage.training.hyperparameters import (
+    HIDDEN_SIZE,
+    MAX_HIDDEN_LAYERS,
+    RECOMMENDED_HIDDEN_LAYERS,
+    RULES,
+    Hyperparameters,
+)
+from dressage.training.preset import load_preset
 
 from dressage_llm_agent.history import HyperparameterValue
 from dressage_llm_agent.roles.replies import blocks
@@ -28,13 +35,36 @@ _SIZES_FORM = (
 )
 
 
+# What a name does not say.
+_MEANINGS = {
+    "num_steps": "steps of each of the {num_envs} environments between two updates",
+    "target_kl": "an update ends early beyond 1.5 times this",
+    "observation_clip": "bound of normalised observations, in standard deviations",
+    "reward_clip": "bound of normalised rewards; rare large rewards beyond it are cut",
+}
+
+
+def preset_of(task: agent_pb.ReviserTask) -> Hyperparameters:
+    """Return the hyperparameters that the session's algorithm starts from."""
+    return sac.DEFAULTS if task.algorithm == "sac" else load_preset(task.brief.environment).ppo
+
+
 def offered(task: agent_pb.ReviserTask) -> list[str]:
-    """Return what a revision may change, each with its range."""
-    shown = [f"{name} ({low:g} to {high:g})" for name, (low, high, _) in _numbers(task).items() if name != STEPS]
-    shown.append(f"{SIZES} ({_SIZES_FORM})")
+    """Return what a revision may change, each with its range and the value of the preset."""
+    preset = preset_of(task)
+    shown = []
+    for name, (low, high, _) in _numbers(task).items():
+        if name == STEPS:
+            continue
+        value = getattr(preset, name)
+        meaning = f": {_MEANINGS[name].format(num_envs=preset.num_envs)}" if name in _MEANINGS else ""
+        shown.append(f"{name}, {low:g} to {high:g}, preset {'none' if value is None else format(value, 'g')}{meaning}")
+    shown.append(f"{SIZES}, {_SIZES_FORM}, preset {list(preset.hidden_sizes)}")
     if task.highest_steps:
         now = task.brief.facts.steps_per_member
-        shown.append(f"{STEPS} ({task.lowest_steps} to {task.highest_steps}, now {now}: how long each seed trains)")
+        shown.append(
+            f"{STEPS}, {task.lowest_steps} to {task.highest_steps}, now {now}: how long each seed of all configs trains"
+        )
     return shown
 
 

@@ -13,8 +13,13 @@ from dressage_llm_agent.provider.base import Message, ToolSpec
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.replies import missing_sections, python_source, sections
-from dressage_llm_agent.roles.reviser.annotations import parse_addressed_notes, parse_lesson, parse_lesson_updates
-from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, offered, parse_hyperparameters
+from dressage_llm_agent.roles.reviser.annotations import (
+    parse_addressed_notes,
+    parse_lesson,
+    parse_lesson_updates,
+    parse_start,
+)
+from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, offered, parse_hyperparameters, preset_of
 from dressage_llm_agent.roles.reviser.tools import TOOLS
 
 STUCK = 3
@@ -46,7 +51,10 @@ class Reviser:
             iterations_without_improvement=task.iterations_without_improvement,
             rewrite=task.iterations_without_improvement >= STUCK,
             tune=task.tune_hyperparameters,
-            hyperparameters=", ".join(offered(task)),
+            hyperparameters="\n".join(f"- {line}" for line in offered(task)),
+            algorithm=task.algorithm or "ppo",
+            discount=preset_of(task).discount,
+            may_continue=[past_iteration(m) for m in task.history if m.number in task.may_continue_from],
             array_names=" ".join(sorted(REWARD_NAMES)),
             max_rounds=TOOL_ROUNDS,
         )
@@ -67,6 +75,7 @@ class Reviser:
             problems.append("'## Hyperparameters' must say why each of them changes")
         addressed = parse_addressed_notes(written.get("notes", ""), task.notes, problems)
         updates = parse_lesson_updates(written.get("lesson updates", ""), task.known_lessons, problems)
+        from_parent, why = parse_start(written.get("start", ""), based_on, task, problems)
         if problems:
             raise ReplyProblem(*problems)
         tier, lesson = parse_lesson(written["lesson"])
@@ -86,6 +95,8 @@ class Reviser:
             hyperparameters=hyperparameters_message(changes),
             hyperparameter_reasoning=reasoning,
             steps_per_member=steps,
+            from_parent=from_parent,
+            start_reasoning=why,
         )
 
 

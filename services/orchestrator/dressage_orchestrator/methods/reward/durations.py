@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.training.preset import load_preset
+from dressage.training.sac import DEFAULTS
 
 _SB3_SHARE = 0.45
 """Speed of Stable-Baselines3's PPO, one member after the other, as a share of a stacked training's on one core (0.4 to 0.7)."""
-_SAC = 40.0
-"""Environment steps per second of SAC, which takes a gradient step for each of them."""
+_SB3_SAC = 40.0
+"""Environment steps per second of Stable-Baselines3's SAC, which takes a gradient step for each of them."""
+_SAC_UPDATES = 130.0
+"""Gradient steps per second of the stacked SAC on one core, with its default networks and minibatches."""
 _EVALUATION_COST = 2.0
 """Stacked steps that take as long as one step of evaluation, which plays reference environments one at a time."""
 _RUN_SECONDS = 15.0
@@ -23,10 +26,9 @@ _ITERATION_SECONDS = 10.0
 
 def kind_of_run(spec: v1.SessionSpec) -> str:
     """Return the name under which equally fast runs are counted: the environment, and who trains."""
-    environment = spec.environment.removeprefix("environments/")
-    return (
-        environment if spec.reward.backend == "jax" else f"{environment} {spec.reward.backend} {spec.reward.algorithm}"
-    )
+    environment, reward = spec.environment.removeprefix("environments/"), spec.reward
+    stacked_ppo = reward.backend == "jax" and reward.algorithm == "ppo"
+    return environment if stacked_ppo else f"{environment} {reward.backend} {reward.algorithm}"
 
 
 def iteration_seconds(
@@ -41,6 +43,20 @@ def iteration_seconds(
         return env_steps / known + _ITERATION_SECONDS
     core = load_preset(spec.environment.removeprefix("environments/")).steps_per_second
     stacked = core * cores
-    speed = stacked if spec.reward.backend == "jax" else _SAC if spec.reward.algorithm == "sac" else core * _SB3_SHARE
     evaluation = evaluation_env_steps * _EVALUATION_COST / stacked
-    return env_steps / speed + evaluation + _RUN_SECONDS + _ITERATION_SECONDS
+    return env_steps / _speed(spec, core=core, cores=cores) + evaluation + _RUN_SECONDS + _ITERATION_SECONDS
+
+
+def _speed(spec: v1.SessionSpec, *, core: float, cores: int) -> float:
+    """Return the environment steps per second over all members, while they train.
+
+    :param core: those of the stacked PPO on one core.
+    """
+    sac, sb3 = spec.reward.algorithm == "sac", spec.reward.backend == "sb3"
+    if sb3:
+        return _SB3_SAC if sac else core * _SB3_SHARE
+    if not sac:
+        return core * cores
+    given = spec.reward.configs[0].hyperparameters
+    ratio = given.updates_per_step if given.HasField("updates_per_step") else DEFAULTS.updates_per_step
+    return cores / (1.0 / core + ratio / _SAC_UPDATES)

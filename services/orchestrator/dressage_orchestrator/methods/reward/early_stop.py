@@ -6,7 +6,7 @@ checkpoint that a prompt one would have chosen. It needs the judgments of all se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dressage.api.v1 import session_pb2 as v1
 
@@ -22,16 +22,19 @@ def required_score(threshold: float) -> float:
     return threshold + min(MARGIN, (1.0 - threshold) / 2)
 
 
-def decide(members: Sequence[v1.Member], *, threshold: float, evaluations: int) -> EarlyEnd | None:
+def decide(
+    members: Sequence[v1.Member], *, threshold: float, marks: int, number: Callable[[int], int]
+) -> EarlyEnd | None:
     """Return how the training ends; None if it continues.
 
     :param members: the training's members with the judgments so far.
-    :param evaluations: number of evaluations of the training, evenly spaced.
+    :param marks: number of evaluations before the last one.
+    :param number: returns the number of the last mark that a step has reached, from 1.
     """
-    required, scores = required_score(threshold), [_scores(member, evaluations) for member in members]
+    required, scores = required_score(threshold), [_scores(member, marks, number) for member in members]
     if not scores or any(member.HasField("failure") for member in members):
         return None
-    for mark in range(1, evaluations - 1):
+    for mark in range(1, marks):
         at = [(seed.get(mark), seed.get(mark + 1)) for seed in scores]
         if any(first is None or second is None for first, second in at):
             return None
@@ -39,16 +42,16 @@ def decide(members: Sequence[v1.Member], *, threshold: float, evaluations: int) 
         lowest = min(min(first[1], second[1]) for first, second in pairs)
         if lowest >= required:
             steps = {m.name.rpartition("/")[2]: second[0] for m, (_, second) in zip(members, pairs, strict=True)}
-            return EarlyEnd(final_steps=steps, score=lowest, required_score=required)
+            decision = v1.EarlyStop(score=lowest, required_score=required, reason=v1.STOP_REASON_PASSES_EARLY)
+            return EarlyEnd(steps, decision)
     return None
 
 
-def _scores(member: v1.Member, evaluations: int) -> dict[int, tuple[int, float]]:
+def _scores(member: v1.Member, marks: int, number: Callable[[int], int]) -> dict[int, tuple[int, float]]:
     """Return steps and score of a member's judged checkpoints, by the number of their mark, from 1."""
     scores = {}
     for evaluation in member.evaluations:
         score = aggregate.checkpoint_score(evaluation)
-        if score is not None and member.target_env_steps:
-            marks = [member.target_env_steps * mark // evaluations for mark in range(1, evaluations)]
-            scores[sum(mark <= evaluation.env_step for mark in marks)] = (evaluation.env_step, score)
+        if score is not None and number(evaluation.env_step) <= marks:
+            scores[number(evaluation.env_step)] = (evaluation.env_step, score)
     return scores

@@ -11,7 +11,7 @@ from dressage.errors import NotFound
 
 from dressage_orchestrator.database.store import Label, SessionStore
 from dressage_orchestrator.methods.reward import trends
-from dressage_orchestrator.methods.reward.training import trainings
+from dressage_orchestrator.methods.reward.naming import trainings
 from dressage_orchestrator.methods.reward.trends import Trend
 
 

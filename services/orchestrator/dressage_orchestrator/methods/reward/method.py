@@ -30,8 +30,10 @@ from dressage_orchestrator.methods.reward import (
     tools,
     trained_judge,
     training,
+    warm_starts,
 )
 from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
+from dressage_orchestrator.methods.reward.naming import trainings
 from dressage_orchestrator.methods.reward.prescreening import prescreen
 from dressage_orchestrator.methods.reward.reviewing import reviewed
 from dressage_orchestrator.methods.reward.spec import has_code_judge
@@ -43,7 +45,7 @@ _PROPOSAL_JSON = (
     *("name", "number", "parent", "author", "diagnosis", "planned_change", "lesson", "lesson_tier", "notes"),
     *("addressed_notes", "structural_rewrite", "edited"),
 )
-_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning", "steps_per_member")
+_REWARD_JSON = ("latex", "terms", "configs", "hyperparameter_reasoning", "steps_per_member", "warm_start")
 
 
 @dataclass(frozen=True)
@@ -76,15 +78,21 @@ class RewardMethod(Method):
         """Refuse a spec that contradicts itself."""
         spec.validate(full)
 
+    def refusal_to_continue(self, full: v1.SessionSpec) -> str:
+        """Return why the backend and the algorithm cannot continue from a policy; empty if they can."""
+        return warm_starts.unsupported(full)
+
     def estimate(self, full: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         """Return the estimate of one iteration: authors, trainings and evaluations."""
         return spec.estimate(full, episode_steps=episode_steps)
 
     def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
-        """Return the expected seconds of an iteration, from earlier runs' speed or the preset's."""
+        """Return the expected seconds of an iteration, from a measured session or from earlier runs' speed or the preset's."""
+        if estimate.measured and known is None:
+            return estimate.measured_core_seconds / max(1, cores)
         return durations.iteration_seconds(
             full,
-            env_steps=estimate.env_steps,
+            env_steps=estimate.measured_env_steps if estimate.measured else estimate.env_steps,
             evaluation_env_steps=estimate.evaluation_env_steps,
             cores=cores,
             known=known,
@@ -135,7 +143,7 @@ class RewardSession:
 
         def look() -> Json:
             iteration = self._context.store.iteration(number)
-            tries = len(training.trainings(iteration))
+            tries = len(trainings(iteration))
             if not iteration.reward.source or not tries:
                 return None
             return {"source": iteration.reward.source, "author": iteration.author, "tries": tries}
@@ -239,7 +247,7 @@ class RewardSession:
             return None
         number = resource_names.parse_iteration(session.best_iteration)[1]
         iteration = self._context.store.iteration(number)
-        trained = training.trainings(iteration)
+        trained = trainings(iteration)
         members = self._context.store.members(trained[-1]) if trained else []
         best_config = iteration.reward.best_config
         member = best_member([m for m in members if not best_config or m.config == best_config])

@@ -13,7 +13,7 @@ from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import converse, key_of
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
-from dressage_orchestrator.methods.reward import configs, diagnostics, history, suggestions, tools
+from dressage_orchestrator.methods.reward import configs, diagnostics, history, suggestions, tools, warm_starts
 from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.methods.reward.code import Code
 from dressage_orchestrator.methods.reward.history import History
@@ -23,11 +23,14 @@ from dressage_orchestrator.models import USER
 NO_REVISION_REASON = "TEMPLATE_NO_REVISION"
 _HISTORY = 6
 _CHANGES = 30
-_DIRECTED = ("author", "planned_change", "notes", "parent", "reward.configs", "reward.steps_per_member")
+_DIRECTED = (
+    *("author", "planned_change", "notes", "parent", "reward.configs", "reward.steps_per_member"),
+    "reward.warm_start",
+)
 _REVISED = (
     *("parent", "author", "diagnosis", "lesson", "planned_change", "lesson_tier", "notes", "addressed_notes"),
     *("structural_rewrite", "lesson_updates", "reward.hyperparameter_reasoning", "reward.configs"),
-    "reward.steps_per_member",
+    *("reward.steps_per_member", "reward.warm_start"),
 )
 
 
@@ -43,6 +46,10 @@ def directed(context: SessionContext, number: int, directions: Directions) -> Co
             changes.parent = parent.name
             changes.reward.configs.extend(configs.next_configs(context.spec, parent, None))
             changes.reward.steps_per_member = parent.reward.steps_per_member
+        choice = v1.FromParent.ValueType(directions.from_parent)
+        start = warm_starts.intended(context.spec, parent, directed=choice, proposed=False, author=USER, reason="")
+        if start is not None:
+            changes.reward.warm_start.CopyFrom(start)
         context.store.update_iteration(number, changes, _DIRECTED)
 
     context.step(f"directed:{number}", record)
@@ -105,6 +112,9 @@ def _task(context: SessionContext, number: int, directions: Directions) -> agent
         tune_hyperparameters=context.spec.reward.tune_hyperparameters,
         algorithm=context.spec.reward.algorithm,
         iterations_without_improvement=diagnostics.without_best(past.iterations),
+        may_continue_from=warm_starts.offered(
+            context.spec, past.iterations, directed=v1.FromParent.ValueType(directions.from_parent)
+        ),
     )
     reviser.dynamics = _dynamics(past, shown)
     if context.spec.reward.tune_hyperparameters:
@@ -156,6 +166,16 @@ def _record(
     changes.reward.hyperparameter_reasoning = revision.hyperparameter_reasoning if tuned else ""
     changes.reward.configs.extend(chosen)
     changes.reward.steps_per_member = 0 if steps == settings.steps_per_member else steps
+    start = warm_starts.intended(
+        context.spec,
+        parent,
+        directed=v1.FromParent.ValueType(directions.from_parent),
+        proposed=revision.from_parent and parent.number in task.may_continue_from,
+        author=result.model,
+        reason=revision.start_reasoning,
+    )
+    if start is not None:
+        changes.reward.warm_start.CopyFrom(start)
     context.store.update_iteration(number, changes, _REVISED)
     if settings.tune_hyperparameters and clamped:
         message = suggestions.clamped_message(clamped)

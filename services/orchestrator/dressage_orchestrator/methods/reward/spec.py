@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.contracts.footage import Footage
 from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 from dressage.training import sac
-from dressage.training.hyperparameters import check_sizes
+from dressage.training.hyperparameters import STEP_FACTORS, Hyperparameters, check_sizes
+from dressage.training.measured import MeasuredSession, measured_session
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate
 from dressage_orchestrator.lifecycle.role_models import model_of
+from dressage_orchestrator.methods.reward.course import PATIENCE
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.methods.reward.model_calls import model_calls
 from dressage_orchestrator.models import is_language_model
@@ -23,6 +26,8 @@ SEEDS = 3
 EVALUATIONS = 4
 EVALUATIONS_TO_STOP = 8
 """Evaluations of a training that may end early: it ends at one of them."""
+MOST_FACTOR = round(STEP_FACTORS[1])
+"""Largest length of a training that continues while it improves, as a factor of the preset's: what a reviser may ask for."""
 EVALUATION_EPISODES = 10
 CHECKPOINT_EPISODES = 3
 DEFAULT_CONFIG = "default"
@@ -38,7 +43,7 @@ def fill(spec: v1.SessionSpec) -> None:
     if reward.train_only:
         spec.max_iterations = 1
     reward.algorithm = reward.algorithm or "ppo"
-    reward.backend = reward.backend or ("sb3" if reward.algorithm == "sac" else "jax")
+    reward.backend = reward.backend or "jax"
     reward.seeds = reward.seeds or SEEDS
     configs = len(reward.configs) + (len(VARIANTS) if reward.config_variants else 0)
     stops = may_stop_early(spec, configs or 1)
@@ -46,11 +51,74 @@ def fill(spec: v1.SessionSpec) -> None:
     reward.evaluation_episodes = reward.evaluation_episodes or EVALUATION_EPISODES
     reward.checkpoint_episodes = reward.checkpoint_episodes or min(CHECKPOINT_EPISODES, reward.evaluation_episodes)
     environment = spec.environment.removeprefix("environments/")
-    reward.steps_per_member = reward.steps_per_member or load_preset(environment).steps_per_member
+    _fill_steps(reward, load_preset(environment).steps_per_member, by_progress=stops)
+    reward.patience = reward.patience or PATIENCE
+    if reward.from_parent == v1.FROM_PARENT_UNSPECIFIED:
+        reward.from_parent = v1.FROM_PARENT_AUTO
     if not reward.configs:
         reward.configs.add(id=DEFAULT_CONFIG)
     if not reward.HasField("tune_hyperparameters"):
         reward.tune_hyperparameters = is_language_model(model_of(spec, "reviser").model)
+
+
+def _fill_steps(reward: v1.RewardSpec, preset: int, *, by_progress: bool) -> None:
+    """Fill in the expected and the largest length of a training.
+
+    :param by_progress: whether judgments decide when it ends.
+    """
+    if not by_progress:  # one number is the length
+        reward.steps_per_member = reward.steps_per_member or reward.max_steps_per_member or preset
+        reward.max_steps_per_member = reward.steps_per_member
+        return
+    most = reward.max_steps_per_member
+    expected = reward.steps_per_member or (min(preset, most) if most else preset)
+    reward.max_steps_per_member = most or (expected if reward.steps_per_member else MOST_FACTOR * preset)
+    reward.steps_per_member = expected
+
+
+def most_steps(spec: v1.SessionSpec, iteration: v1.Iteration, *, affordable: int) -> int:
+    """Return the largest number of environment steps of each member of an iteration: its expected steps, or more.
+
+    Marks closer than an update share an evaluation, so that a decision at each is not possible: the length is then fixed.
+
+    :param affordable: largest number for which the budget suffices; 0: no limit.
+    """
+    reward = spec.reward
+    expected = iteration.reward.steps_per_member or reward.steps_per_member
+    if not may_stop_early(spec, len(iteration.reward.configs)):
+        return expected
+    most = max(expected, reward.max_steps_per_member)
+    if affordable:
+        most = min(most, affordable)
+    if expected // reward.evaluations < max(update_steps(spec, config) for config in iteration.reward.configs):
+        return expected
+    return max(expected, most)
+
+
+def continues(spec: v1.SessionSpec) -> bool:
+    """Whether a training of the spec's backend and algorithm can continue from a policy."""
+    return spec.reward.backend == "jax" and spec.reward.algorithm == "ppo"
+
+
+def update_steps(spec: v1.SessionSpec, config: v1.Config) -> int:
+    """Return the environment steps of a member between two of its updates."""
+    if spec.reward.algorithm == "sac":
+        return sac.complete(_values(config.hyperparameters)).report_steps
+    return hyperparameters(spec, config).batch_size
+
+
+def hyperparameters(spec: v1.SessionSpec, config: v1.Config) -> Hyperparameters:
+    """Return what PPO trains a config with: the environment's preset, overridden."""
+    base = load_preset(spec.environment.removeprefix("environments/")).ppo
+    return Hyperparameters.for_run(_values(config.hyperparameters), base=base)
+
+
+def _values(given: v1.Hyperparameters) -> dict[str, Any]:
+    """Return the hyperparameters that are set, by name."""
+    return {
+        descriptor.name: list(value) if descriptor.name == "hidden_sizes" else value
+        for descriptor, value in given.ListFields()
+    }
 
 
 def has_code_judge(spec: v1.SessionSpec) -> bool:
@@ -88,13 +156,29 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
     """Return the estimate of an iteration: model calls by role, training and evaluation of every member."""
     reward = spec.reward
     episodes = (reward.evaluations - 1) * reward.checkpoint_episodes + reward.evaluation_episodes
+    measured = _measured(spec)
     return Estimate(
+        most_env_steps=members_of(spec) * reward.max_steps_per_member,
+        measured_env_steps=reward.seeds * measured.steps if measured else 0,
+        measured_core_seconds=measured.core_seconds * reward.seeds / measured.seeds if measured else 0.0,
+        measured=measured.text() if measured else "",
         env_steps=env_steps_per_iteration(spec),
         evaluation_env_steps=members_of(spec) * episodes * episode_steps,
         kind=kind_of_run(spec),
         calls=model_calls(spec),
         options_of_author=_options_of_author(spec),
     )
+
+
+def _measured(spec: v1.SessionSpec) -> MeasuredSession | None:
+    """Return the measured session of the intent's class, if the spec trains as that did: until it passes."""
+    reward, environment = spec.reward, spec.environment.removeprefix("environments/")
+    session = measured_session(environment, spec.intent)
+    if session is None or not continues(spec) or not may_stop_early(spec, len(reward.configs)):
+        return None
+    if reward.config_variants or reward.reward_source or reward.max_steps_per_member < session.steps:
+        return None
+    return session
 
 
 def _options_of_author(spec: v1.SessionSpec) -> tuple[str, ...]:
@@ -123,6 +207,7 @@ def validate(spec: v1.SessionSpec) -> None:
         expected = f"seed + seeds of at most {TRAINING_SEED_LIMIT}, as evaluation seeds begin there"
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
     _check_checkpoints(spec)
+    _check_lengths(spec)
     if reward.algorithm == "sac":
         _check_sac(spec)
     for index, config in enumerate(reward.configs):
@@ -146,6 +231,21 @@ def _check_checkpoints(spec: v1.SessionSpec) -> None:
     if reward.checkpoint == v1.CHECKPOINT_CHOICE_BEST and not judged:
         expected = "last, or a code judge of all checkpoints"
         raise InvalidArgument(field="spec.reward.checkpoint", value="best", expected=expected)
+
+
+def _check_lengths(spec: v1.SessionSpec) -> None:
+    """Refuse a bound below the expected steps, and a continuation that the backend cannot do."""
+    reward = spec.reward
+    if reward.max_steps_per_member < reward.steps_per_member:
+        expected = f"at least steps_per_member, {reward.steps_per_member}"
+        raise InvalidArgument(
+            field="spec.reward.max_steps_per_member", value=reward.max_steps_per_member, expected=expected
+        )
+    if reward.from_parent == v1.FROM_PARENT_ALWAYS and not continues(spec):
+        problem = f"{reward.algorithm} of the backend {reward.backend!r} cannot continue from a policy"
+        raise InvalidArgument(
+            field="spec.reward.from_parent", problem=problem, value="always", expected="auto or never"
+        )
 
 
 def _check_environment(spec: v1.SessionSpec) -> None:
@@ -177,7 +277,7 @@ def _check_video(spec: v1.SessionSpec) -> None:
 
 
 def _check_camera(spec: v1.SessionSpec) -> None:
-    """Refuse a camera that the environment's model does not have; the card knows them, so that no simulator is needed."""
+    """Refuse a camera that the environment's model does not have; the card lists them, so that no simulator is needed."""
     camera = spec.video_options.camera
     card = load_card(spec.environment.removeprefix("environments/"))
     if not camera or camera in card.cameras:
@@ -194,24 +294,27 @@ def _check_camera(spec: v1.SessionSpec) -> None:
 
 def _check_sac(spec: v1.SessionSpec) -> None:
     """Refuse what SAC cannot do."""
-    if spec.reward.backend != "sb3":
-        raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected="'ppo', or the backend 'sb3'")
     if load_card(spec.environment.removeprefix("environments/")).num_actions:
         expected = f"'ppo', as {spec.environment} has discrete actions"
         raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected=expected)
 
 
-def _check_hyperparameters(hyperparameters: v1.Hyperparameters, algorithm: str, path: str) -> None:
+def _check_ppo(given: dict[str, Any]) -> None:
+    """Refuse hyperparameters that only SAC has, and sizes that contradict each other."""
+    for name, value in given.items():
+        if name in sac.OWN:
+            raise InvalidArgument(field=name, value=value, expected="no value, or the algorithm 'sac'")
+    check_sizes(given)
+
+
+def _check_hyperparameters(configured: v1.Hyperparameters, algorithm: str, path: str) -> None:
     """Refuse values that are legal one by one and with which the algorithm cannot train."""
-    given = {
-        descriptor.name: list(value) if descriptor.name == "hidden_sizes" else value
-        for descriptor, value in hyperparameters.ListFields()
-    }
+    given = _values(configured)
     try:
         if algorithm == "sac":
             sac.complete(given)
         else:
-            check_sizes(given)
+            _check_ppo(given)
     except InvalidArgument as error:
         field = f"{path}.{error.field}"
         raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error

@@ -77,6 +77,8 @@ def step_range(spec: v1.SessionSpec, *, members: int, left: int) -> tuple[int, i
     :param left: environment steps left of the budget; 0: no limit.
     """
     low, high = (max(1, round(factor * spec.reward.steps_per_member)) for factor in STEP_FACTORS)
+    if spec.reward.max_steps_per_member > spec.reward.steps_per_member:
+        high = min(high, spec.reward.max_steps_per_member)
     if left:
         high = min(high, max(1, left // members))
     return min(low, high), high

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
@@ -17,12 +16,13 @@ from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
-from dressage_orchestrator.methods.reward import early_stop
+from dressage_orchestrator.methods.reward import warm_starts
+from dressage_orchestrator.methods.reward.course import Course
 from dressage_orchestrator.methods.reward.durations import kind_of_run
-from dressage_orchestrator.methods.reward.spec import may_stop_early
+from dressage_orchestrator.methods.reward.naming import TRAINING
+from dressage_orchestrator.methods.reward.spec import may_stop_early, most_steps
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
-TRAINING = "train"
 CONFIRMATION = "confirm"
 SELECTION = "select"
 
@@ -30,11 +30,6 @@ SELECTION = "select"
 def training_id(tries: int) -> str:
     """Return the id of the n-th training of an iteration: another one follows only when a reward broke in training."""
     return TRAINING if tries == 1 else f"{TRAINING}-{tries}"
-
-
-def trainings(iteration: v1.Iteration) -> list[str]:
-    """Return the names of an iteration's trainings, in order."""
-    return [name for name in iteration.assignments if name.rpartition("/")[2].startswith(TRAINING)]
 
 
 def member_id(config: str, seed: int) -> str:
@@ -52,10 +47,11 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
 
     :param judge: source of the judge of checkpoints meanwhile; empty: none.
     """
-    context.step(f"afford:{number}:{tries}", lambda: _check_budget(context, number))
+    affordable = context.step(f"afford:{number}:{tries}", lambda: _affordable_steps(context, number))
+    warm_starts.settle(context, number, tries=tries, source=source)
     # The recorded proposal does not change during training, so a repetition reads the same.
     iteration = context.store.iteration(number)
-    task = train_assignment(context, iteration, source)
+    task = train_assignment(context, iteration, source, affordable=affordable)
     name = resource_names.assignment_name(context.session, number, training_id(tries))
     members = [
         v1.Member(
@@ -67,28 +63,72 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
         for spec in task.members
     ]
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
-    judging = None
-    if judge and not context.spec.reward.judge_last_checkpoint_only:
-        decide = None
-        if may_stop_early(context.spec, len(iteration.reward.configs)):
-            threshold, evaluations = context.spec.pass_threshold, context.spec.reward.evaluations
-            decide = partial(early_stop.decide, threshold=threshold, evaluations=evaluations)
-        judging = CheckpointJudging(context, number, name, judge, decide=decide)
-    return wait(context, name, kind=kind_of_run(context.spec), background=judging)
+    row = wait(context, name, kind=kind_of_run(context.spec), background=_judging(context, number, name, judge))
+    context.step(f"course:{number}:{tries}", lambda: _record_course(context, number, row))
+    return row
 
 
-def train_assignment(context: SessionContext, iteration: v1.Iteration, source: str) -> work.TrainAssignment:
-    """Return the training assignment of an iteration."""
+def _judging(context: SessionContext, number: int, name: str, judge: str) -> CheckpointJudging | None:
+    """Return what judges checkpoints during the training and decides when it ends; None without a judge."""
+    if not judge or context.spec.reward.judge_last_checkpoint_only:
+        return None
+    # As stored: in a later epoch the session's budget may be another.
+    task = context.store.assignment(name).work.train
+    most = task.max_steps_per_member or task.steps_per_member
+    deciding = None
+    if may_stop_early(context.spec, len(context.store.iteration(number).reward.configs)):
+        deciding = Course(
+            threshold=context.spec.pass_threshold,
+            steps=task.steps_per_member,
+            evaluations=task.evaluations,
+            most=most,
+            patience=context.spec.reward.patience,
+        )
+    return CheckpointJudging(context, number, name, judge, most=most, deciding=deciding)
+
+
+def _record_course(context: SessionContext, number: int, row: AssignmentRow) -> None:
+    """Record in the iteration how long its training lasted, and why."""
+    task, trained = row.work.train, row.assignment
+    course = v1.TrainingCourse(
+        expected_steps=task.steps_per_member,
+        max_steps=task.max_steps_per_member or task.steps_per_member,
+        extensions=trained.extensions,
+    )
+    if trained.HasField("early_stop"):
+        course.early_stop.CopyFrom(trained.early_stop)
+        course.env_steps = trained.early_stop.env_step
+    else:
+        course.env_steps = max((member.env_steps for member in trained.members), default=0)
+    changes = v1.Iteration(reward=v1.RewardProposal(course=course))
+    context.store.update_iteration(number, changes, ["reward.course"])
+
+
+def train_assignment(
+    context: SessionContext, iteration: v1.Iteration, source: str, *, affordable: int = 0
+) -> work.TrainAssignment:
+    """Return the training assignment of an iteration.
+
+    :param affordable: environment steps of a member for which the budget suffices; 0: no limit.
+    """
     spec = context.spec
     assignment = work.TrainAssignment(environment=context.environment, reward_source=source)
     assignment.backend, assignment.algorithm = spec.reward.backend, spec.reward.algorithm
     assignment.options.CopyFrom(spec.environment_options)
+    starts = warm_starts.policies(context, iteration)
     for config in iteration.reward.configs:
         for seed in range(spec.seed, spec.seed + spec.reward.seeds):
             assignment.members.add(
-                id=member_id(config.id, seed), config=config.id, hyperparameters=config.hyperparameters, seed=seed
+                id=member_id(config.id, seed),
+                config=config.id,
+                hyperparameters=config.hyperparameters,
+                seed=seed,
+                start=starts.get(seed),
             )
     assignment.steps_per_member = steps_of(spec, iteration)
+    assignment.max_steps_per_member = most_steps(spec, iteration, affordable=affordable)
+    if assignment.max_steps_per_member > assignment.steps_per_member:
+        assignment.granted_steps = assignment.steps_per_member
     assignment.evaluations = spec.reward.evaluations
     assignment.evaluation_episodes = spec.reward.evaluation_episodes
     assignment.checkpoint_episodes = spec.reward.checkpoint_episodes
@@ -171,10 +211,16 @@ def _score_assignment(context: SessionContext, reward_source: str, *, seed: int)
     return work.Assignment(score=score)
 
 
-def _check_budget(context: SessionContext, number: int) -> None:
+def _affordable_steps(context: SessionContext, number: int) -> int:
+    """Return the environment steps of a member for which the budget suffices; 0 if it has no limit.
+
+    :raises Exhausted: when it does not suffice for the expected steps.
+    """
     session, iteration = context.store.get(), context.store.iteration(number)
-    reward = context.spec.reward
-    needed = len(iteration.reward.configs) * reward.seeds * steps_of(context.spec, iteration)
+    members = len(iteration.reward.configs) * context.spec.reward.seeds
+    needed = members * steps_of(context.spec, iteration)
     spent = budget.used_up(session, now=context.store.now(), next_env_steps=needed)
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])
+    limit = session.spec.budget.env_steps
+    return (limit - session.env_steps) // members if limit else 0

@@ -18,7 +18,9 @@ PARTS = 5
 MAX_BYTES = 32 * 2**20
 """Largest file that is read."""
 
-_COUNTERS = frozenset({"update", "step", "steps", "episodes", "minibatches", "seconds", "compile_seconds"})
+_COUNTERS = frozenset(
+    {"update", "step", "steps", "episodes", "minibatches", "gradient_steps", "seconds", "compile_seconds"}
+)
 _HIDDEN = ("term_magnitude/",)
 
 

@@ -9,24 +9,26 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from dressage.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.installation import install_command
 from dressage.policies import PolicyCard
-from dressage.sandbox.limits import GIB
-from dressage.training.preset import load_preset
+from dressage.training.sac import SacHyperparameters
 
 from dressage_trainer.backends.group import (
     MemberSetup,
     Outcome,
     action_facts,
     begin_or_resume,
+    check_actions,
     divergence_warnings,
     facts_of,
+    member_specs,
     stopped_message,
     versions_of,
 )
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
+from dressage_trainer.backends.replay_memory import check_memory
 from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
@@ -47,8 +49,6 @@ except ImportError as error:
     ) from error
 
 _PACKAGES = ("dressage", "gymnasium", "mujoco", "numpy", "stable-baselines3", "torch")
-_BESIDES = 3 * GIB // 4
-"""Memory that Python, torch and the simulator take: 0.55 GiB once imported."""
 
 Row = dict[str, float | None]
 
@@ -65,58 +65,15 @@ def build_groups(
     algorithm = setup.spec.algorithm or "ppo"
     if algorithm not in models.ALGORITHMS:
         raise InvalidArgument(field="algorithm", value=algorithm, expected=" or ".join(models.ALGORITHMS))
-    names = [task.member for task in setup.spec.members]
-    if len(set(names)) != len(names):
-        raise InvalidArgument(field="members", value=names, expected="distinct ids")
     # The simulator's threads are native; more threads of torch gain nothing on such small networks.
     torch.set_num_threads(1)
-    members = _members(setup, algorithm)
+    members = member_specs(setup.spec)
     if algorithm == "sac":
-        _check_memory(setup, members)
-    groups = []
-    for task, member in zip(setup.spec.members, members, strict=True):
-        tuned = "entropy_coef" not in task.hyperparameters
-        groups.append(Sb3Group(setup, member, algorithm, tuned_entropy=tuned, make_batch=make_batch))
+        # A copy of each buffer is kept for checkpoints, and of one member the previous copy until a new one is complete.
+        check_memory(setup, members, copies=2.0 + 1.0 / len(members))
+    groups = [Sb3Group(setup, member, algorithm, make_batch=make_batch) for member in members]
     begin_or_resume(groups, resumed)
     return groups
-
-
-def _members(setup: MemberSetup, algorithm: str) -> list[MemberSpec]:
-    """Return the members with complete hyperparameters."""
-    members = []
-    for task in setup.spec.members:
-        try:
-            values = models.complete(algorithm, task.hyperparameters, load_preset(setup.spec.environment).ppo)
-        except InvalidArgument as error:
-            raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
-        members.append(MemberSpec(task.member, values, task.seed))
-    return members
-
-
-def _check_memory(setup: MemberSetup, members: list[MemberSpec]) -> None:
-    """Refuse a run whose replay buffers would outgrow the learner once they fill, perhaps hours later.
-
-    A copy of each buffer is kept for checkpoints, and the previous copy until a new one is complete. (A reward whose state
-    cannot be saved needs no copies, but that is not known yet.)
-
-    :raises ResourceExhausted: with the steps that fit.
-    """
-    spec, card = setup.spec, setup.card
-    if not spec.memory_bytes:
-        return
-    transition = models.transition_bytes(card.observation_size, card.action_size) * (2 * len(members) + 1)
-    held = max(models.buffer_size(member.hyperparameters, spec.steps_per_member) for member in members)
-    fit = max(0, spec.memory_bytes - _BESIDES) // transition
-    if held <= fit:
-        return
-    most = fit - max(models.chunk_steps("sac", member.hyperparameters) for member in members)
-    remedy = f"train at most {most:,} steps, or fewer members" if most > 0 else "train fewer members"
-    raise ResourceExhausted(
-        f"SAC's replay buffers of {len(members)} members and their copies for checkpoints take "
-        f"{held * transition / GIB:.1f} GiB once {held:,} steps are in each, and the learner has "
-        f"{spec.memory_bytes / GIB:.1f} GiB for all: {remedy}",
-        reason="REPLAY_TOO_LARGE",
-    )
 
 
 class _Streams:
@@ -145,11 +102,9 @@ class Sb3Group:
         member: MemberSpec,
         algorithm: str,
         *,
-        tuned_entropy: bool,
         make_batch: Callable[..., Any],
     ) -> None:
         self._setup, self._member, self._algorithm = setup, member, algorithm
-        self._tuned_entropy = tuned_entropy
         self.names = [member.name]
         self.updates = 0
         self.stops: list[Stop] = []
@@ -165,17 +120,10 @@ class Sb3Group:
             gamma=h.discount,
             epsilon=EPSILON,
         )
-        self._model: Any = models.make_model(
-            algorithm,
-            h,
-            self._normalizer,
-            seed=member.seed,
-            tuned_entropy=tuned_entropy,
-            steps=spec.steps_per_member,
-        )
+        self._model: Any = models.make_model(h, self._normalizer, seed=member.seed, steps=spec.last_step)
         self._streams = _Streams()
         self._set_up()
-        self._chunk = models.chunk_steps(algorithm, h)
+        self._chunk = models.chunk_steps(h)
         self._monitor = Monitor(steps=spec.steps_per_member)
         self._divergences = 0
         self._latest: Row = {}
@@ -190,8 +138,7 @@ class Sb3Group:
             options=setup.options,
             fields=fields_read(spec.reward_source, setup.module, setup.card),
         )
-        if self._algorithm == "sac" and "num_actions" in action_facts(batch):
-            raise InvalidArgument(field="algorithm", value="sac", expected="ppo: the environment has discrete actions")
+        check_actions(self._algorithm, batch)
         return batch
 
     def _rewarded(self) -> RewardedVecEnv:
@@ -321,19 +268,14 @@ class Sb3Group:
                 "env_steps": self.steps,
                 "algorithm": self._algorithm,
                 "backend": "sb3",
-                "hyperparameters": self._stated(),
+                "hyperparameters": h.to_dict(),
                 "versions": versions_of(*_PACKAGES),
             },
         )
 
     def facts(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with to be resumed."""
-        facts = facts_of(self._setup, [self._member], backend="sb3", algorithm=self._algorithm)
-        facts["members"][0]["hyperparameters"] = self._stated()
-        return facts
-
-    def _stated(self) -> dict[str, Any]:
-        return models.stated(self._algorithm, self._member.hyperparameters, tuned_entropy=self._tuned_entropy)
+        return facts_of(self._setup, [self._member], backend="sb3", algorithm=self._algorithm)
 
     def snapshot(self) -> Arrays:
         """Return the state at this update boundary, with metrics and the filled part of SAC's replay buffer."""
@@ -383,7 +325,8 @@ class Sb3Group:
         """Return the size of SAC's replay buffer: what the run needs, and at least what was stored (by a longer run)."""
         h = self._member.hyperparameters
         stored = len(arrays.get("replay/rewards", ())) * h.num_envs
-        return max(models.buffer_size(h, self._setup.spec.steps_per_member), stored)
+        needed = h.buffer_size(self._setup.spec.last_step) if isinstance(h, SacHyperparameters) else 0
+        return max(needed, stored)
 
     def _open_metrics(self, earlier: bytes) -> None:
         folder = self._setup.root / "members" / self._member.name

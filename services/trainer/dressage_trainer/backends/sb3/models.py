@@ -13,84 +13,45 @@ from dressage.policies.bundle import tensor_shapes
 from dressage.policies.sb3_export import sb3_name
 from dressage.training import sac
 from dressage.training.hyperparameters import Hyperparameters
+from dressage.training.sac import SacHyperparameters
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
 ALGORITHMS = ("ppo", "sac")
-SAC_STEPS = 1_000
-"""Environment steps of SAC between two reports, approximately; it learns after every step."""
 _REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-def complete(algorithm: str, given: Mapping[str, Any], base: Hyperparameters) -> Hyperparameters:
-    """Return a member's hyperparameters: PPO's start from the environment's preset, SAC's from its own defaults.
-
-    :raises InvalidArgument: for one that the algorithm does not have, or an invalid value.
-    """
-    if algorithm == "ppo":
-        return Hyperparameters.for_run(given, base=base)
-    return sac.complete(given)
-
-
-def stated(algorithm: str, h: Hyperparameters, *, tuned_entropy: bool) -> dict[str, Any]:
-    """Return the hyperparameters that an algorithm uses, as JSON values."""
-    values = h.to_dict()
-    if algorithm == "ppo":
-        return values
-    own = {name: value for name, value in values.items() if name in sac.USED}
-    return {**own, "entropy_coef": "auto"} if tuned_entropy else own
-
-
-def chunk_steps(algorithm: str, h: Hyperparameters) -> int:
+def chunk_steps(h: Hyperparameters) -> int:
     """Return the environment steps of a member between two reports."""
-    if algorithm == "ppo":
-        return h.batch_size
-    return max(1, SAC_STEPS // h.num_envs) * h.num_envs
+    return h.report_steps if isinstance(h, SacHyperparameters) else h.batch_size
 
 
-def buffer_size(h: Hyperparameters, steps: int) -> int:
-    """Return the size of SAC's replay buffer: all transitions of a run, up to a limit.
+def make_model(h: Hyperparameters, env: VecEnv, *, seed: int, steps: int = sac.DEFAULTS.replay_size) -> BaseAlgorithm:
+    """Create a model: of SAC for its hyperparameters, otherwise of PPO.
 
-    Its memory is reserved at once and counts against the learner's limit. Training continues to the end of the chunk that
-    reaches the last step.
-
-    :param steps: environment steps of the run.
-    """
-    return min(sac.REPLAY_SIZE, steps + chunk_steps("sac", h))
-
-
-def transition_bytes(observation_size: int, action_size: int) -> int:
-    """Return the size of a transition in SAC's replay buffer: two observations, an action and three numbers."""
-    return 4 * (2 * observation_size + action_size + 3)
-
-
-def make_model(
-    algorithm: str, h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int = sac.REPLAY_SIZE
-) -> BaseAlgorithm:
-    """Create a model.
-
-    :param tuned_entropy: SAC: tune the entropy coefficient, instead of using the given one.
     :param steps: environment steps of the training.
     """
-    soft = algorithm == "sac"
-    model = _sac(h, env, seed=seed, tuned_entropy=tuned_entropy, steps=steps) if soft else _ppo(h, env, seed=seed)
+    model = _sac(h, env, seed=seed, steps=steps) if isinstance(h, SacHyperparameters) else _ppo(h, env, seed=seed)
     silence(model)
     return model
 
 
-def _sac(h: Hyperparameters, env: VecEnv, *, seed: int, tuned_entropy: bool, steps: int) -> BaseAlgorithm:
+def _sac(h: SacHyperparameters, env: VecEnv, *, seed: int, steps: int) -> BaseAlgorithm:
     return SAC(
         "MlpPolicy",
         env,
         learning_rate=h.learning_rate,
-        buffer_size=buffer_size(h, steps),
+        # Its memory is reserved at once and counts against the learner's limit.
+        buffer_size=h.buffer_size(steps),
+        learning_starts=h.warmup_steps,
+        tau=h.target_rate,
         batch_size=h.minibatch_size,
         gamma=h.discount,
         train_freq=1,
-        gradient_steps=-1,  # as many as environment steps were taken
-        ent_coef="auto" if tuned_entropy else h.entropy_coef,
+        gradient_steps=h.gradient_steps,
+        ent_coef="auto" if h.tune_entropy else h.entropy_coef,
         policy_kwargs={"net_arch": list(h.hidden_sizes)},
         seed=seed % 2**32,
         device="cpu",

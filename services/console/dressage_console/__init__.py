@@ -1,0 +1,1 @@
+"""The console: the public API and the page for browsers, by HTTP."""

@@ -1,0 +1,96 @@
+"""uvicorn inside a process with other servers: it binds where it is told, and leaves signals to the process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+from dressage.errors import FailedPrecondition, Unavailable
+from starlette.types import ASGIApp
+
+_START_SECONDS = 10.0
+_IDLE_SECONDS = 75
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the handlers of the process in place."""
+        yield
+
+
+def bind(address: str) -> socket.socket:
+    """Return a socket that listens on host:port.
+
+    :raises FailedPrecondition: if the address cannot be listened on.
+    """
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, int(port)), family=family, backlog=256)
+    except OSError as error:
+        cause = os.strerror(error.errno) if error.errno else str(error)
+        raise FailedPrecondition(f"the console cannot listen on {address}: {cause}", reason="ADDRESS_IN_USE") from error
+
+
+class HttpServer:
+    """Serves an ASGI application.
+
+    :param listening: from `bind`.
+    :param grace_seconds: seconds that running requests may take to end when the server stops.
+    :param tls: certificate chain and private key (PEM); None: no TLS.
+    """
+
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, *, grace_seconds: float, tls: tuple[Path, Path] | None = None
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            ssl_certfile=tls[0] if tls else None,
+            ssl_keyfile=tls[1] if tls else None,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            ws="none",
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=max(1, round(grace_seconds)),
+        )
+        self._server = _Server(config)
+        self._socket = listening
+        self._task: asyncio.Task[None] | None = None
+        self._grace = grace_seconds
+
+    async def start(self) -> str:
+        """Start serving and return host:port.
+
+        :raises Unavailable: if it does not start in time.
+        """
+        self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]))
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        while not self._server.started:
+            if self._task.done() or asyncio.get_running_loop().time() > deadline:
+                await self.stop()
+                raise Unavailable("the console's HTTP server did not start; see the log")
+            await asyncio.sleep(0.005)
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def stop(self) -> None:
+        """Stop listening, let running requests end, and close."""
+        if self._task is None:
+            return
+        self._server.should_exit = True
+        done, _ = await asyncio.wait({self._task}, timeout=self._grace + 5)
+        if not done:
+            self._server.force_exit = True
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._socket.close()

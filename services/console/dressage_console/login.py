@@ -1,0 +1,111 @@
+"""The login of browsers: the bearer token in a cookie that scripts cannot read.
+
+A page sends the token once, from the fragment of its address or a form. The token is checked by a call of the
+orchestrator and then kept in a cookie (HttpOnly, SameSite=Strict), because `<video>` and downloads send no header. Cookies
+ignore ports, so the cookie's name contains the port: two servers of one machine do not log each other out.
+"""
+
+from __future__ import annotations
+
+import json
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+
+import grpc
+from dressage.api.v1 import environment_service_pb2
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from dressage_console.forwarding import SERVICES, Upstream
+
+_PROBE = SERVICES["dressage.v1.EnvironmentService"].methods_by_name["ListEnvironments"]
+_PROBE_MS = 10_000.0
+_MAX_TOKEN = 8_192
+_HTTP = {grpc.StatusCode.UNAUTHENTICATED: 401, grpc.StatusCode.PERMISSION_DENIED: 403}
+
+
+def cookie_name(host: str) -> str:
+    """Name of the cookie for a value of the Host header."""
+    port = host.rpartition(":")[2]
+    return f"dressage-token-{port}" if port.isdigit() else "dressage-token"
+
+
+def authorization(headers: Any) -> str | None:
+    """The value of the Authorization header to send on: the caller's own, or that of its cookie.
+
+    :param headers: any mapping with `get`, case-insensitive.
+    """
+    own = headers.get("authorization")
+    if own:
+        return str(own)
+    try:
+        cookie = SimpleCookie(headers.get("cookie") or "")
+    except CookieError:
+        return None
+    entry = cookie.get(cookie_name(headers.get("host") or ""))
+    return f"Bearer {entry.value}" if entry is not None and entry.value else None
+
+
+def routes(upstream: Upstream) -> list[Route]:
+    """`/login`: GET whether calls are accepted, POST a token, DELETE the cookie."""
+
+    async def read(request: Request) -> Response:
+        code = await _probe(upstream, authorization(request.headers))
+        return JSONResponse({"authenticated": code == 200}, code if code == 502 else 200, _NO_STORE)
+
+    async def log_in(request: Request) -> Response:
+        token = await _token(request)
+        if token is None:
+            return JSONResponse({"message": 'expected {"token": "…"}'}, 400, _NO_STORE)
+        code = await _probe(upstream, f"Bearer {token}")
+        if code != 200:
+            text = "The token is wrong." if code in (401, 403) else "The server does not answer."
+            return JSONResponse({"message": text}, code, _NO_STORE)
+        response = Response(status_code=204, headers=_NO_STORE)
+        secure = request.url.scheme == "https"
+        name = cookie_name(request.headers.get("host", ""))
+        response.set_cookie(name, token, httponly=True, samesite="strict", secure=secure, path="/")
+        return response
+
+    async def log_out(request: Request) -> Response:
+        response = Response(status_code=204, headers=_NO_STORE)
+        name = cookie_name(request.headers.get("host", ""))
+        response.delete_cookie(name, httponly=True, samesite="strict", path="/")
+        return response
+
+    return [
+        Route("/login", read, methods=["GET"]),
+        Route("/login", log_in, methods=["POST"]),
+        Route("/login", log_out, methods=["DELETE"]),
+    ]
+
+
+_NO_STORE = {"cache-control": "no-store"}
+
+
+async def _token(request: Request) -> str | None:
+    """The token of the body; None if the body has another form. Tokens are visible ASCII without separators of cookies."""
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        return None
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > 2 * _MAX_TOKEN:
+            return None
+    try:
+        token = json.loads(body)["token"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    allowed = isinstance(token, str) and 0 < len(token) <= _MAX_TOKEN
+    return token if allowed and all("!" <= c <= "~" and c not in '",;\\' for c in token) else None
+
+
+async def _probe(upstream: Upstream, header: str | None) -> int:
+    """Call the orchestrator and return the HTTP status that the answer corresponds to."""
+    request = environment_service_pb2.ListEnvironmentsRequest(page_size=1)
+    try:
+        await upstream.unary(_PROBE, request, authorization=header, timeout_ms=_PROBE_MS)
+    except grpc.aio.AioRpcError as error:
+        return _HTTP.get(error.code(), 502)
+    return 200

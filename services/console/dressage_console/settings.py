@@ -1,0 +1,30 @@
+"""Settings of the console, from ``DRESSAGE_CONSOLE_*`` and the mounted file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dressage.serving.settings import ProcessSettings
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+
+class Settings(ProcessSettings):
+    """Settings of the console. It has no token of its own: it passes the caller's on to the orchestrator."""
+
+    model_config = SettingsConfigDict(env_prefix="DRESSAGE_CONSOLE_", extra="ignore", frozen=True)
+
+    orchestrator_address: str = Field("127.0.0.1:7400", description="host:port of the orchestrator")
+    orchestrator_tls_ca_file: Path | None = Field(
+        None, description="CA certificates (PEM) that verify the orchestrator; no TLS if not set"
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="host names that browsers may use, without ports; empty: only loopback names on a loopback address, "
+        "any name elsewhere",
+    )
+    call_seconds: float = Field(300.0, gt=0, le=3600, description="deadline of a call that states none")
+    stream_seconds: float = Field(
+        6 * 3600.0, gt=0, le=7 * 86400, description="deadline of a stream that states none; watchers then resume it"
+    )
+    max_streams: int = Field(512, ge=1, le=100_000, description="maximum number of open streams")

@@ -1,0 +1,69 @@
+"""Builds the console from its settings and starts it."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import structlog
+from dressage.serving.channels import connect
+from dressage.serving.server import RunningService
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route
+
+from dressage_console import artifacts, login
+from dressage_console.assets import FOLDER, Assets
+from dressage_console.forwarding import SERVICES, Limits, PublicApi, Upstream
+from dressage_console.http_server import HttpServer, bind
+from dressage_console.protection import LOOPBACK_NAMES, Protection
+from dressage_console.settings import Settings
+
+
+def application(upstream: Upstream, *, hosts: tuple[str, ...] = (), static: Path = FOLDER) -> Starlette:
+    """The console as an ASGI application.
+
+    :param hosts: host names that browsers may use; empty: any.
+    :param static: folder of the built page.
+    """
+
+    async def health(request: Request) -> Response:
+        return PlainTextResponse("ok")
+
+    api = [PublicApi(service, upstream, login.authorization) for service in SERVICES.values()]
+    routes = [
+        *(Mount(service.path, app=service) for service in api),
+        Route("/healthz", health),
+        *login.routes(upstream),
+        *artifacts.routes(upstream),
+        *Assets(static).routes(),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(Protection, hosts=hosts)])
+
+
+async def start(settings: Settings) -> RunningService:
+    """Start the service.
+
+    :raises FailedPrecondition: when the address cannot be listened on.
+    """
+    listening = bind(settings.address)
+    host = listening.getsockname()[0]
+    ca = settings.orchestrator_tls_ca_file
+    channel = connect(settings.orchestrator_address, tls_ca=ca.read_text() if ca else "")
+    limits = Limits(settings.call_seconds, settings.stream_seconds, settings.max_streams)
+    upstream = Upstream(channel, limits)
+    hosts = settings.allowed_hosts or (LOOPBACK_NAMES if ipaddress.ip_address(host).is_loopback else ())
+    tls = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
+    app = application(upstream, hosts=hosts)
+    server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
+    address = await server.start()
+    structlog.get_logger("dressage.console").info("listening", address=address)
+
+    async def stop() -> None:
+        upstream.cancel_streams()
+        await server.stop()
+        await channel.close()
+
+    return RunningService(address, stop)

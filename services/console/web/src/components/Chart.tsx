@@ -1,0 +1,156 @@
+// Curves by uPlot: redrawn in place as points arrive, with a cursor that all charts of a page share.
+import { Box, Group, Paper, Text, useComputedColorScheme } from '@mantine/core'
+import { useElementSize } from '@mantine/hooks'
+import { useEffect, useMemo, useRef } from 'react'
+import uPlot from 'uplot'
+import 'uplot/dist/uPlot.min.css'
+
+import { compact, short } from '../lib/format'
+
+export type Line = { label: string; x: number[]; y: number[]; color: string; dash?: boolean; dots?: boolean }
+
+/** Colours that differ for people with colour blindness too (Okabe and Ito), darker on a light page. */
+const LIGHT = ['#0072b2', '#d55e00', '#007a5a', '#aa4499', '#8a6d00', '#5b5ea6', '#b0203c', '#3b7a8f']
+const DARK = ['#56b4e9', '#ff9248', '#2fc99a', '#e78ac3', '#e6c229', '#a5a8ff', '#ff7a8a', '#7fd3e6']
+
+export function useColors(): (index: number) => string {
+  const dark = useComputedColorScheme('light') === 'dark'
+  return (index) => (dark ? DARK : LIGHT)[index % LIGHT.length]!
+}
+
+type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string }
+
+export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps' }: Props) {
+  const { ref, width } = useElementSize()
+  const plot = useRef<uPlot | null>(null)
+  const target = useRef<HTMLDivElement>(null)
+  const scheme = useComputedColorScheme('light')
+  const shown = lines.filter((line) => line.x.length > 0)
+  const shape = shown.map((line) => `${line.label}\u0000${line.color}\u0000${line.dots ?? ''}`).join('\u0001') + `|${goal ?? ''}`
+  const data = useMemo(
+    () => (shown.length === 0 ? null : uPlot.join(shown.map((line) => [line.x, line.y] as uPlot.AlignedData))),
+    // Points are appended in place; the lengths and last values state what is new.
+    [shape, shown.map((line) => `${line.x.length}:${line.y[line.y.length - 1]}`).join()],
+  )
+  const drawn = width > 0 && data !== null
+
+  useEffect(() => {
+    if (!drawn || target.current === null) return
+    const style = getComputedStyle(document.documentElement)
+    const ink = style.getPropertyValue('--mantine-color-dimmed').trim()
+    const grid = scheme === 'dark' ? 'rgba(255,255,255,0.07)' : 'rgba(0,0,0,0.07)'
+    const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: '11px system-ui', size: 30, gap: 4 }
+    const options: uPlot.Options = {
+      width,
+      height,
+      legend: { show: false },
+      cursor: { sync: { key: sync }, points: { size: 6 }, drag: { x: true, y: false } },
+      scales: {
+        x: { time: false },
+        y: {
+          range: (_, low, high) => {
+            const [least, most] = goal === undefined ? [low, high] : [Math.min(low, goal), Math.max(high, goal)]
+            const pad = (most - least || Math.abs(most) || 1) * 0.08
+            return [least - pad, most + pad]
+          },
+        },
+      },
+      axes: [
+        { ...axis, values: (_, values) => values.map((value) => compact(value)) },
+        { ...axis, size: 52, values: (_, values) => values.map((value) => short(value)) },
+      ],
+      series: [
+        {},
+        ...shown.map((line) => ({
+          label: line.label,
+          stroke: line.color,
+          width: 1.6,
+          spanGaps: true,
+          dash: line.dash ? [6, 4] : [],
+          points: { show: line.dots === true || line.x.length === 1, size: 5, fill: line.color },
+        })),
+      ],
+      hooks: {
+        draw: [
+          (chart) => {
+            if (goal === undefined) return
+            const y = chart.valToPos(goal, 'y', true)
+            chart.ctx.save()
+            chart.ctx.strokeStyle = ink
+            chart.ctx.setLineDash([4, 4])
+            chart.ctx.beginPath()
+            chart.ctx.moveTo(chart.bbox.left, y)
+            chart.ctx.lineTo(chart.bbox.left + chart.bbox.width, y)
+            chart.ctx.stroke()
+            chart.ctx.restore()
+          },
+        ],
+        setCursor: [
+          (chart) => {
+            const box = target.current?.parentElement?.querySelector<HTMLElement>('[data-readout]')
+            if (box === null || box === undefined) return
+            const at = chart.cursor.idx
+            box.textContent =
+              at === null || at === undefined
+                ? ''
+                : `${compact(chart.data[0][at] ?? 0)}: ` +
+                  shown
+                    .map((line, index) => [line.label, nearest(chart.data[index + 1], at)] as const)
+                    .filter(([, value]) => value !== null)
+                    .slice(0, 6)
+                    .map(([label, value]) => `${shown.length > 1 ? `${label} ` : ''}${short(value!)}`)
+                    .join('  ')
+          },
+        ],
+      },
+    }
+    const chart = new uPlot(options, data, target.current)
+    plot.current = chart
+    return () => {
+      plot.current = null
+      chart.destroy()
+    }
+    // A change of data alone is drawn below, without a new chart.
+  }, [drawn, width, height, shape, scheme, sync, xLabel])
+
+  useEffect(() => {
+    if (plot.current !== null && data !== null) plot.current.setData(data)
+  }, [data])
+
+  const last = shown.map((line) => `${line.label}: ${short(line.y[line.y.length - 1] ?? Number.NaN)}`).join(', ')
+  return (
+    <Paper withBorder radius="md" p="xs" component="figure" m={0}>
+      <Group justify="space-between" gap={4} wrap="nowrap" mih={20}>
+        <Text size="sm" fw={600} component="figcaption" truncate>
+          {title}
+        </Text>
+        <Text size="xs" c="dimmed" truncate data-readout className="numbers" />
+      </Group>
+      <Box ref={ref}>
+        <Box ref={target} mih={height} role="img" aria-label={`${title} over ${xLabel}. Last values: ${last || 'none'}`} />
+      </Box>
+    </Paper>
+  )
+}
+
+/** The value at an index, or the last one before it: series of several members have different steps. */
+function nearest(values: uPlot.TypedArray | (number | null | undefined)[] | undefined, at: number): number | null {
+  for (let index = at; index >= 0 && values !== undefined; index -= 1) {
+    const value = values[index]
+    if (value !== null && value !== undefined) return value
+  }
+  return null
+}
+
+export function Legend({ lines }: { lines: { label: string; color: string }[] }) {
+  return (
+    <Group gap="md" wrap="wrap">
+      {lines.map((line) => (
+        <Group key={line.label} gap={6} wrap="nowrap">
+          <Box w={14} h={3} bg={line.color} />
+          <Text size="xs">{line.label}</Text>
+        </Group>
+      ))}
+    </Group>
+  )
+}

@@ -1,0 +1,65 @@
+// The frame of every page: navigation, colour scheme, login.
+import { ActionIcon, AppShell, Box, Button, Group, Text, Tooltip, useComputedColorScheme, useMantineColorScheme } from '@mantine/core'
+import { IconMoon, IconPlus, IconSun } from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link, Outlet } from '@tanstack/react-router'
+
+import { isUnauthenticated, sessions } from '../api/clients'
+import { Confirm } from './confirm'
+import { Login } from './Login'
+
+export function Shell() {
+  const client = useQueryClient()
+  const { setColorScheme } = useMantineColorScheme()
+  const scheme = useComputedColorScheme('light')
+  const access = useQuery({
+    queryKey: ['access'],
+    queryFn: () => sessions.listSessions({ pageSize: 1 }),
+    retry: false,
+    staleTime: 60_000,
+  })
+  if (isUnauthenticated(access.error)) return <Login onDone={() => void client.resetQueries()} />
+  const next = scheme === 'dark' ? 'light' : 'dark'
+  return (
+    <AppShell header={{ height: 52 }} padding={{ base: 'sm', sm: 'lg' }}>
+      <Confirm />
+      <a className="skip-link" href="#main">
+        Skip to the content
+      </a>
+      <AppShell.Header>
+        <Group h="100%" px={{ base: 'sm', sm: 'lg' }} justify="space-between" wrap="nowrap">
+          <Group gap="lg" wrap="nowrap">
+            <Link to="/" className="row-link" aria-label="Dressage, sessions">
+              <Group gap={8} wrap="nowrap">
+                <img src="/favicon.svg" width={24} height={24} alt="" />
+                <Text fw={700} visibleFrom="xs">
+                  Dressage
+                </Text>
+              </Group>
+            </Link>
+            <Group gap={4} component="nav" aria-label="Pages">
+              <Button component={Link} to="/" size="compact-sm" variant="subtle" color="gray" className="nav-link" activeOptions={{ exact: true }}>
+                Sessions
+              </Button>
+            </Group>
+          </Group>
+          <Group gap="xs" wrap="nowrap">
+            <Button component={Link} to="/new" size="compact-sm" leftSection={<IconPlus size={16} />}>
+              New session
+            </Button>
+            <Tooltip label={`${next} colours`}>
+              <ActionIcon variant="subtle" color="gray" onClick={() => setColorScheme(next)} aria-label={`Switch to ${next} colours`}>
+                {scheme === 'dark' ? <IconSun size={18} /> : <IconMoon size={18} />}
+              </ActionIcon>
+            </Tooltip>
+          </Group>
+        </Group>
+      </AppShell.Header>
+      <AppShell.Main id="main">
+        <Box maw={1400} mx="auto">
+          <Outlet />
+        </Box>
+      </AppShell.Main>
+    </AppShell>
+  )
+}

@@ -1,0 +1,104 @@
+// Numbers, times and names as people read them.
+import type { Timestamp } from '@bufbuild/protobuf/wkt'
+
+import type { Cost } from '../gen/dressage/v1/session_pb'
+import { Phase, SessionState } from '../gen/dressage/v1/session_pb'
+
+export function seconds(time: Timestamp | undefined): number | null {
+  return time === undefined ? null : Number(time.seconds) + time.nanos / 1e9
+}
+
+export function compact(value: number | bigint): string {
+  const number = Number(value)
+  if (Math.abs(number) < 1000) return String(Math.round(number * 100) / 100)
+  return new Intl.NumberFormat('en', { notation: 'compact', maximumFractionDigits: 1 }).format(number)
+}
+
+/** A number with about `digits` significant digits and no exponent where that reads well. */
+export function short(value: number, digits = 3): string {
+  if (!Number.isFinite(value)) return '–'
+  const size = Math.abs(value)
+  if (size !== 0 && (size < 1e-4 || size >= 1e7)) return value.toExponential(digits - 1)
+  if (size >= 1000) return Math.round(value).toLocaleString('en')
+  return String(Number(value.toPrecision(Math.max(digits, size >= 100 ? 4 : digits))))
+}
+
+export function score(value: number | undefined): string {
+  return value === undefined ? '–' : value.toFixed(2)
+}
+
+export function duration(total: number): string {
+  if (!Number.isFinite(total) || total < 0) return '–'
+  if (total < 60) return `${Math.round(total)} s`
+  if (total < 3600) return `${Math.floor(total / 60)} min ${Math.round(total % 60)} s`
+  if (total < 86_400) return `${Math.floor(total / 3600)} h ${Math.floor((total % 3600) / 60)} min`
+  return `${Math.floor(total / 86_400)} d ${Math.floor((total % 86_400) / 3600)} h`
+}
+
+export function ago(time: number, now: number): string {
+  const passed = now - time
+  if (passed < 5) return 'now'
+  if (passed < 60) return `${Math.floor(passed)} s ago`
+  if (passed < 3600) return `${Math.floor(passed / 60)} min ago`
+  if (passed < 86_400) return `${Math.floor(passed / 3600)} h ago`
+  return new Date(time * 1000).toLocaleDateString(undefined, { day: 'numeric', month: 'short', year: 'numeric' })
+}
+
+export function clock(time: number): string {
+  return new Date(time * 1000).toLocaleTimeString(undefined, { hour12: false })
+}
+
+export function dollars(cost: Cost | undefined): string {
+  if (cost === undefined || Number(cost.requests) === 0) return '–'
+  return cost.dollars === undefined ? 'unknown price' : `$${cost.dollars.toFixed(cost.dollars < 1 ? 3 : 2)}`
+}
+
+export function bytes(size: number | bigint): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB']
+  let value = Number(size)
+  let unit = 0
+  while (value >= 1000 && unit < units.length - 1) {
+    value /= 1000
+    unit += 1
+  }
+  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`
+}
+
+/** `sessions/a/iterations/3` → `3`. */
+export function lastPart(name: string): string {
+  return name.slice(name.lastIndexOf('/') + 1)
+}
+
+export function environmentId(name: string): string {
+  return name.replace(/^environments\//, '')
+}
+
+const STATES: Record<SessionState, string> = {
+  [SessionState.UNSPECIFIED]: 'unknown',
+  [SessionState.PENDING]: 'pending',
+  [SessionState.RUNNING]: 'running',
+  [SessionState.SUCCEEDED]: 'succeeded',
+  [SessionState.EXHAUSTED]: 'exhausted',
+  [SessionState.FAILED]: 'failed',
+  [SessionState.CANCELLED]: 'cancelled',
+}
+export const stateName = (state: SessionState) => STATES[state] ?? 'unknown'
+export const isOver = (state: SessionState) => state >= SessionState.SUCCEEDED
+
+const PHASES: Record<Phase, string> = {
+  [Phase.UNSPECIFIED]: '–',
+  [Phase.PROPOSE]: 'propose',
+  [Phase.CHECK]: 'check',
+  [Phase.EVALUATE]: 'evaluate',
+  [Phase.JUDGE]: 'judge',
+  [Phase.CONFIRM]: 'confirm',
+  [Phase.DELIVER]: 'deliver',
+  [Phase.DONE]: 'done',
+  [Phase.APPROVE]: 'approve',
+}
+export const phaseName = (phase: Phase) => PHASES[phase] ?? '–'
+
+/** A word for a shell: quoted unless it is plain. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
+}

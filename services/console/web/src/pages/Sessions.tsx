@@ -1,0 +1,376 @@
+// All sessions: a live table with filters and search. Rows are drawn only where they are visible.
+import { Box, Button, Checkbox, CloseButton, Group, Paper, Progress, Select, Skeleton, Stack, Text, TextInput, Title } from '@mantine/core'
+import { modals } from '../components/confirm'
+import { useDebouncedValue, useMediaQuery } from '@mantine/hooks'
+import { notifications } from '@mantine/notifications'
+import { IconListSearch, IconSearch, IconTrash } from '@tabler/icons-react'
+import { useQuery, useQueryClient } from '@tanstack/react-query'
+import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { useWindowVirtualizer } from '@tanstack/react-virtual'
+import { useEffect, useMemo, useRef, useState } from 'react'
+
+import { errorText, sessions } from '../api/clients'
+import { Command, Empty, Problem, StateBadge } from '../components/basics'
+import type { Session } from '../gen/dressage/v1/session_pb'
+import { SessionState } from '../gen/dressage/v1/session_pb'
+import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, seconds, short, stateName } from '../lib/format'
+import type { SessionsSearch } from '../router'
+
+const PAGE_SIZE = 500
+const MOST = 5_000
+const STATES = [1, 2, 3, 4, 5, 6].map((state) => ({ value: String(state), label: stateName(state as SessionState) }))
+
+function without<K extends keyof SessionsSearch>(old: SessionsSearch, key: K, value: SessionsSearch[K]): SessionsSearch {
+  const { [key]: _, ...rest } = old
+  return value === undefined ? rest : { ...rest, [key]: value }
+}
+
+async function everySession(showDeleted: boolean, signal: AbortSignal): Promise<Session[]> {
+  const all: Session[] = []
+  let pageToken = ''
+  do {
+    const page = await sessions.listSessions({ pageSize: PAGE_SIZE, pageToken, showDeleted }, { signal })
+    all.push(...page.sessions)
+    pageToken = page.nextPageToken
+  } while (pageToken !== '' && all.length < MOST)
+  return all
+}
+
+export function Sessions() {
+  const search = useSearch({ from: '/' })
+  const navigate = useNavigate({ from: '/' })
+  const client = useQueryClient()
+  const [text, setText] = useState(search.q ?? '')
+  const [settled] = useDebouncedValue(text, 200)
+  const [chosen, setChosen] = useState<Set<string>>(new Set())
+  const list = useQuery({
+    queryKey: ['sessions', search.deleted === true],
+    queryFn: ({ signal }) => everySession(search.deleted === true, signal),
+    refetchInterval: 2_000,
+  })
+  useEffect(() => {
+    if (settled !== (search.q ?? '')) void navigate({ search: (old) => ({ ...old, q: settled }), replace: true })
+  }, [settled, navigate, search.q])
+
+  const all = list.data ?? []
+  const shown = useMemo(() => {
+    const words = (search.q ?? '').toLowerCase().split(/\s+/).filter(Boolean)
+    return all.filter((session) => {
+      if (search.state !== undefined && session.state !== search.state) return false
+      if (search.method !== undefined && session.method !== search.method) return false
+      if (search.env !== undefined && session.spec?.environment !== search.env) return false
+      if (search.deleted === true && session.deleteTime === undefined) return false
+      if (words.length === 0) return true
+      const hay = `${session.name} ${session.spec?.intent.slice(0, 2000)} ${session.spec?.environment} ${session.spec?.model}`.toLowerCase()
+      return words.every((word) => hay.includes(word))
+    })
+  }, [all, search])
+  const methods = [...new Set(all.map((session) => session.method))].sort()
+  const environments = [...new Set(all.map((session) => session.spec?.environment ?? ''))].filter(Boolean).sort()
+  const filtered = search.q !== undefined || search.state !== undefined || search.method !== undefined || search.env !== undefined
+  const counts = useMemo(() => {
+    const running = all.filter((session) => session.state === SessionState.RUNNING).length
+    const waiting = all.filter((session) => session.awaitingApproval > 0 && session.state === SessionState.RUNNING).length
+    return { running, waiting }
+  }, [all])
+
+  const each = async (what: string, act: (name: string) => Promise<unknown>) => {
+    const names = [...chosen]
+    const results = await Promise.allSettled(names.map(act))
+    const failed = results.filter((result) => result.status === 'rejected')
+    if (failed.length > 0) notifications.show({ color: 'red', title: `${failed.length} not ${what}`, message: errorText(failed[0]!.reason) })
+    if (failed.length < names.length) notifications.show({ message: `${names.length - failed.length} ${what}` })
+    setChosen(new Set())
+    await client.invalidateQueries({ queryKey: ['sessions'] })
+  }
+
+  return (
+    <Stack gap="md">
+      <Group justify="space-between" align="flex-end">
+        <Box>
+          <Title order={1} size="h3">
+            {search.deleted ? 'Trash' : 'Sessions'}
+          </Title>
+          <Text size="sm" c="dimmed" className="numbers">
+            {list.data === undefined
+              ? 'loading'
+              : `${all.length} ${all.length === 1 ? 'session' : 'sessions'}, ${counts.running} running${counts.waiting > 0 ? `, ${counts.waiting} waiting for approval` : ''}`}
+          </Text>
+        </Box>
+        <Button
+          variant="subtle"
+          color="gray"
+          size="compact-sm"
+          leftSection={<IconTrash size={16} />}
+          onClick={() => {
+            setChosen(new Set())
+            void navigate({ search: search.deleted ? {} : { deleted: true } })
+          }}
+        >
+          {search.deleted ? 'All sessions' : 'Trash'}
+        </Button>
+      </Group>
+      <Group gap="xs" align="flex-end">
+        <TextInput
+          aria-label="Search"
+          placeholder="Search intents, ids, models"
+          leftSection={<IconSearch size={16} />}
+          rightSection={text === '' ? null : <CloseButton size="sm" onClick={() => setText('')} aria-label="Clear the search" />}
+          value={text}
+          onChange={(event) => setText(event.currentTarget.value)}
+          flex="1 1 220px"
+        />
+        <Select
+          aria-label="State"
+          placeholder="Any state"
+          data={STATES}
+          clearable
+          w={140}
+          value={search.state === undefined ? null : String(search.state)}
+          onChange={(value) => void navigate({ search: (old: SessionsSearch) => without(old, 'state', value === null ? undefined : Number(value)) })}
+        />
+        <Select
+          aria-label="Method"
+          placeholder="Any method"
+          data={methods}
+          clearable
+          w={140}
+          value={search.method ?? null}
+          onChange={(value) => void navigate({ search: (old: SessionsSearch) => without(old, 'method', value === null ? undefined : value) })}
+        />
+        <Select
+          aria-label="Environment"
+          placeholder="Any environment"
+          data={environments.map((value) => ({ value, label: environmentId(value) }))}
+          clearable
+          searchable
+          w={200}
+          value={search.env ?? null}
+          onChange={(value) => void navigate({ search: (old: SessionsSearch) => without(old, 'env', value === null ? undefined : value) })}
+        />
+      </Group>
+      {chosen.size > 0 && (
+        <Paper withBorder p="xs" radius="md">
+          <Group gap="xs">
+            <Text size="sm" className="numbers">{`${chosen.size} selected`}</Text>
+            {search.deleted ? (
+              <Button size="compact-sm" variant="light" onClick={() => void each('restored', (name) => sessions.undeleteSession({ name }))}>
+                Restore
+              </Button>
+            ) : (
+              <Button
+                size="compact-sm"
+                color="red"
+                variant="light"
+                onClick={() =>
+                  modals.confirm({
+                    title: `Delete ${chosen.size} sessions?`,
+                    text: 'Running ones are cancelled. Deleted sessions stay in the trash, from which they can be restored.',
+                    action: 'Delete',
+                    onConfirm: () => each('deleted', (name) => sessions.deleteSession({ name, force: true })),
+                  })
+                }
+              >
+                Delete
+              </Button>
+            )}
+            <Button size="compact-sm" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>
+              Clear
+            </Button>
+          </Group>
+        </Paper>
+      )}
+      {list.error !== null && <Problem error={list.error} title="The sessions cannot be listed" />}
+      {list.data === undefined ? (
+        list.error === null && <Skeleton h={240} radius="md" />
+      ) : shown.length === 0 ? (
+        <NothingShown filtered={filtered} trash={search.deleted === true} />
+      ) : (
+        <SessionTable rows={shown} chosen={chosen} onChoose={setChosen} />
+      )}
+    </Stack>
+  )
+}
+
+function NothingShown({ filtered, trash }: { filtered: boolean; trash: boolean }) {
+  if (trash) return <Empty icon={<IconTrash size={22} />} title="The trash is empty" />
+  if (filtered) {
+    return (
+      <Empty icon={<IconListSearch size={22} />} title="No session matches">
+        Change the filters or the search.
+      </Empty>
+    )
+  }
+  return (
+    <Empty icon={<IconListSearch size={22} />} title="No sessions yet">
+      <Stack gap="xs">
+        <Text size="sm">Describe a behaviour; Dressage trains a policy for it. No key is needed for the built-in author.</Text>
+        <Box>
+          <Button component={Link} to="/new">
+            New session
+          </Button>
+        </Box>
+        <Command text='dressage run "hop forward" --env Hopper-v5' />
+      </Stack>
+    </Empty>
+  )
+}
+
+const COLUMNS = '28px minmax(220px, 3fr) 150px minmax(120px, 1.1fr) 100px 170px 70px 96px'
+
+function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set<string>; onChoose: (chosen: Set<string>) => void }) {
+  const narrow = useMediaQuery('(max-width: 60em)') === true
+  const body = useRef<HTMLDivElement>(null)
+  const virtual = useWindowVirtualizer({
+    count: rows.length,
+    estimateSize: () => (narrow ? 104 : 58),
+    overscan: 8,
+    scrollMargin: body.current?.offsetTop ?? 0,
+    getItemKey: (index) => rows[index]!.name,
+  })
+  useEffect(() => virtual.measure(), [narrow, virtual])
+  const now = Date.now() / 1000
+  const toggle = (name: string) => {
+    const next = new Set(chosen)
+    if (!next.delete(name)) next.add(name)
+    onChoose(next)
+  }
+  const every = rows.every((row) => chosen.has(row.name))
+  return (
+    <Paper withBorder radius="md" role="table" aria-label="Sessions" aria-rowcount={rows.length}>
+      <Box role="rowgroup">
+        <Box role="row" className="table-head" style={{ gridTemplateColumns: narrow ? '36px 1fr' : COLUMNS }}>
+          <Box role="columnheader">
+            <Checkbox
+              size="xs"
+              aria-label="Select all"
+              checked={every}
+              indeterminate={!every && chosen.size > 0}
+              onChange={() => onChoose(every ? new Set() : new Set(rows.map((row) => row.name)))}
+            />
+          </Box>
+          {(narrow ? ['Session'] : ['Intent', 'State', 'Environment', 'Method', 'Score', 'Cost', 'Started']).map((name) => (
+            <Text key={name} role="columnheader" size="xs" c="dimmed" fw={600}>
+              {name}
+            </Text>
+          ))}
+        </Box>
+      </Box>
+      <Box ref={body} role="rowgroup" pos="relative" h={virtual.getTotalSize()}>
+        {virtual.getVirtualItems().map((item) => (
+          <Box
+            key={item.key}
+            pos="absolute"
+            top={0}
+            left={0}
+            w="100%"
+            h={item.size}
+            style={{ transform: `translateY(${item.start - virtual.options.scrollMargin}px)` }}
+            role="row"
+            aria-rowindex={item.index + 1}
+            className="table-row"
+          >
+            <Row session={rows[item.index]!} narrow={narrow} now={now} chosen={chosen.has(rows[item.index]!.name)} onToggle={toggle} />
+          </Box>
+        ))}
+      </Box>
+    </Paper>
+  )
+}
+
+type RowProps = { session: Session; narrow: boolean; now: number; chosen: boolean; onToggle: (name: string) => void }
+
+function Row({ session, narrow, now, chosen, onToggle }: RowProps) {
+  const id = lastPart(session.name)
+  const intent = session.spec?.intent ?? ''
+  const start = seconds(session.startTime ?? session.createTime)
+  const end = seconds(session.endTime)
+  const check = (
+    <Box role="cell">
+      <Checkbox size="xs" aria-label={`Select ${id}`} checked={chosen} onChange={() => onToggle(session.name)} />
+    </Box>
+  )
+  const title = (
+    <Box role="cell" miw={0}>
+      <Link to="/sessions/$id" params={{ id }} className="row-link">
+        <Text size="sm" fw={550} className="one-line" title={intent.slice(0, 500)}>
+          {intent.slice(0, 300) || id}
+        </Text>
+      </Link>
+      <Text size="xs" c="dimmed" className="one-line">
+        {narrow ? `${environmentId(session.spec?.environment ?? '')}, ${session.method}` : `${id} · ${session.spec?.model ?? ''}`}
+      </Text>
+      {narrow && (
+        <Group gap="xs" mt={4} wrap="nowrap">
+          <State session={session} />
+          <Score session={session} />
+        </Group>
+      )}
+    </Box>
+  )
+  if (narrow) {
+    return (
+      <Box className="table-cells" style={{ gridTemplateColumns: '36px 1fr' }}>
+        {check}
+        {title}
+      </Box>
+    )
+  }
+  return (
+    <Box className="table-cells" style={{ gridTemplateColumns: COLUMNS }}>
+      {check}
+      {title}
+      <Box role="cell">
+        <State session={session} />
+      </Box>
+      <Text role="cell" size="sm" className="one-line">
+        {environmentId(session.spec?.environment ?? '')}
+      </Text>
+      <Text role="cell" size="sm">
+        {session.method}
+      </Text>
+      <Box role="cell">
+        <Score session={session} />
+      </Box>
+      <Text role="cell" size="sm" className="numbers">
+        {dollars(session.cost)}
+      </Text>
+      <Text role="cell" size="xs" c="dimmed" className="numbers" title={start === null ? '' : new Date(start * 1000).toLocaleString()}>
+        {start === null ? '–' : ago(start, now)}
+        <br />
+        {start === null ? '' : duration((end ?? now) - start)}
+      </Text>
+    </Box>
+  )
+}
+
+function State({ session }: { session: Session }) {
+  const running = session.state === SessionState.RUNNING
+  return (
+    <Box>
+      <StateBadge state={session.state} waiting={running && session.awaitingApproval > 0} />
+      {running && session.awaitingApproval === 0 && (
+        <Text size="xs" c="dimmed" className="numbers one-line" visibleFrom="md">{`iteration ${session.currentIteration}, ${phaseName(session.phase)}`}</Text>
+      )}
+    </Box>
+  )
+}
+
+function Score({ session }: { session: Session }) {
+  const value = session.bestScore
+  if (value === undefined) return <Text size="sm" c="dimmed">{isOver(session.state) ? '–' : ''}</Text>
+  const judged = session.method === 'reward'
+  const passed = session.state === SessionState.SUCCEEDED
+  return (
+    <Group gap={8} wrap="nowrap">
+      <Text size="sm" fw={600} className="numbers">
+        {judged ? value.toFixed(2) : short(value)}
+      </Text>
+      {judged && <Progress value={value * 100} color={passed ? 'teal' : 'yellow'} w={64} size="sm" aria-label={`Score ${value.toFixed(2)}`} />}
+      <Text size="xs" c="dimmed" className="numbers" visibleFrom="md">
+        {`of ${short(Number(session.goal.replace(/[^\d.-]/g, '')) || 0)}`}
+      </Text>
+    </Group>
+  )
+}
+

@@ -1,0 +1,239 @@
+// Recorded episodes: videos side by side under one clock, with the verdict of each judge, and a person's score.
+import { ActionIcon, Badge, Box, Button, Group, NumberInput, Pagination, Select, SimpleGrid, Slider, Stack, Switch, Text, Textarea, Tooltip } from '@mantine/core'
+import { useDisclosure } from '@mantine/hooks'
+import { notifications } from '@mantine/notifications'
+import { IconDownload, IconMovie, IconPlayerPause, IconPlayerPlay, IconPlayerTrackPrev } from '@tabler/icons-react'
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { useEffect, useMemo, useRef, useState } from 'react'
+
+import { artifactUrl, errorText, sessions } from '../../api/clients'
+import { Command, Empty, Panel, Problem } from '../../components/basics'
+import { JudgeKind } from '../../gen/dressage/v1/session_pb'
+import { compact, short } from '../../lib/format'
+import type { Recorded } from './data'
+import { rolloutsOf, useAssignments } from './data'
+import type { TabProps } from './SessionPage'
+
+const PER_PAGE = 12
+const KINDS = [
+  [JudgeKind.CODE, 'code'],
+  [JudgeKind.VIDEO, 'video'],
+  [JudgeKind.HUMAN, 'people'],
+] as const
+
+export function Rollouts({ name, session, iteration }: TabProps) {
+  const assignments = useAssignments(name, iteration)
+  const all = useMemo(() => rolloutsOf(assignments.data ?? []), [assignments.data])
+  const [label, setLabel] = useState<string | null>(null)
+  const [owner, setOwner] = useState<string | null>(null)
+  const [lastOnly, setLastOnly] = useState(true)
+  const [page, setPage] = useState(1)
+  const shown = all.filter((entry) => (!lastOnly || entry.last) && (label === null || entry.rollout.label === label) && (owner === null || entry.owner === owner))
+  const withVideo = shown.filter((entry) => entry.rollout.video !== '').map((entry) => entry.rollout.video)
+  const best = session.bestVideo.startsWith(`${name}/iterations/${iteration}/`) ? session.bestVideo : ''
+  const videos = [...new Set([...withVideo, ...(best === '' ? [] : [best])])].slice(0, 6)
+  if (assignments.error !== null) return <Problem error={assignments.error} />
+  if (assignments.data !== undefined && all.length === 0 && videos.length === 0) {
+    return (
+      <Empty icon={<IconMovie size={22} />} title="No rollouts yet">
+        Each evaluation records the p10, median and p90 episodes.
+      </Empty>
+    )
+  }
+  return (
+    <Stack>
+      {videos.length > 0 ? (
+        <Synchronised key={videos.join()} videos={videos} />
+      ) : (
+        <Panel title="Videos">
+          <Text size="sm" c="dimmed" mb="xs">
+            The video of the best policy is rendered when the session delivers it. Any rollout can be rendered from a terminal:
+          </Text>
+          <Command text={`dressage render ${name.split('/')[1]} --out video.mp4`} />
+        </Panel>
+      )}
+      <Group align="flex-end" gap="sm">
+        <Select aria-label="Member" placeholder="all members" clearable data={[...new Set(all.map((entry) => entry.owner))]} value={owner} onChange={setOwner} w={180} />
+        <Select aria-label="Label" placeholder="all labels" clearable data={[...new Set(all.map((entry) => entry.rollout.label))]} value={label} onChange={setLabel} w={150} />
+        <Switch label="only the last checkpoints" checked={lastOnly} onChange={(event) => setLastOnly(event.currentTarget.checked)} pb={8} />
+        <Text size="sm" c="dimmed" pb={8} className="numbers">{`${shown.length} of ${all.length}`}</Text>
+      </Group>
+      <SimpleGrid cols={{ base: 1, sm: 2, lg: 3 }} spacing="sm">
+        {shown.slice((page - 1) * PER_PAGE, page * PER_PAGE).map((entry) => (
+          <Card key={entry.rollout.artifact + entry.rollout.label} entry={entry} name={name} />
+        ))}
+      </SimpleGrid>
+      {shown.length > PER_PAGE && <Pagination total={Math.ceil(shown.length / PER_PAGE)} value={page} onChange={setPage} size="sm" />}
+    </Stack>
+  )
+}
+
+function Card({ entry, name }: { entry: Recorded; name: string }) {
+  const { rollout } = entry
+  const [open, { toggle }] = useDisclosure(false)
+  const verdicts = rollout.judgment?.verdicts ?? []
+  return (
+    <Panel
+      pad="sm"
+      title={
+        <Text span fw={600} size="sm">
+          {`${entry.owner} ${rollout.label}`}
+          <Text span c="dimmed" size="xs" className="numbers">{entry.step > 0 ? `  at ${compact(entry.step)} steps` : ''}</Text>
+        </Text>
+      }
+      right={
+        rollout.judgment !== undefined && (
+          <Badge variant="light" color={rollout.judgment.passed ? 'teal' : 'yellow'} className="numbers">
+            {rollout.judgment.score.toFixed(2)}
+          </Badge>
+        )
+      }
+    >
+      <Stack gap={6}>
+        <Group gap="lg">
+          <Text size="xs" className="numbers">{`return ${short(rollout.return)}`}</Text>
+          {rollout.proposedReturn !== 0 && <Text size="xs" className="numbers">{`proposed ${short(rollout.proposedReturn)}`}</Text>}
+          <Text size="xs" c="dimmed" className="numbers">{`seed ${rollout.seed}`}</Text>
+        </Group>
+        <Group gap="xs">
+          {KINDS.map(([kind, word]) => {
+            const verdict = verdicts.find((candidate) => candidate.kind === kind)
+            return (
+              <Tooltip key={word} label={verdict === undefined ? `no verdict by ${word}` : `${verdict.votes} votes, spread ${verdict.spread.toFixed(2)}. ${verdict.comment}`.slice(0, 300)} multiline maw={320}>
+                <Badge size="sm" variant={verdict === undefined ? 'default' : 'light'} color="gray" className="numbers" tt="none" tabIndex={0}>
+                  {`${word} ${verdict === undefined ? '–' : verdict.score.toFixed(2)}`}
+                </Badge>
+              </Tooltip>
+            )
+          })}
+        </Group>
+        {rollout.judgment !== undefined && rollout.judgment.diagnosis !== '' && (
+          <Text size="xs" c="dimmed" className="plain" lineClamp={open ? undefined! : 2}>
+            {rollout.judgment.diagnosis}
+          </Text>
+        )}
+        <Group gap="xs">
+          <Button size="compact-xs" variant="subtle" onClick={toggle} aria-expanded={open}>
+            {open ? 'close' : 'score it yourself'}
+          </Button>
+          <Button component="a" size="compact-xs" variant="subtle" color="gray" href={artifactUrl(rollout.artifact, true)} leftSection={<IconDownload size={13} />}>
+            trajectory
+          </Button>
+        </Group>
+        {open && <Label rollout={rollout.artifact} name={name} onDone={toggle} />}
+      </Stack>
+    </Panel>
+  )
+}
+
+function Label({ rollout, name, onDone }: { rollout: string; name: string; onDone: () => void }) {
+  const client = useQueryClient()
+  const [value, setValue] = useState<number | string>(0.5)
+  const [comment, setComment] = useState('')
+  const send = useMutation({
+    mutationFn: () => sessions.labelRollout({ rollout, score: Number(value), comment, requestId: crypto.randomUUID() }),
+    onSuccess: async (answer) => {
+      const rank = answer.agreement?.spearman
+      notifications.show({ message: `Recorded. ${answer.agreement?.rollouts ?? 1} labelled rollouts${rank === undefined ? '' : `; rank correlation with the judges ${rank.toFixed(2)}`}.` })
+      await client.invalidateQueries({ queryKey: ['session', name] })
+      onDone()
+    },
+    onError: (error) => notifications.show({ color: 'red', title: 'Not recorded', message: errorText(error) }),
+  })
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault()
+        send.mutate()
+      }}
+    >
+      <Stack gap={6}>
+        <NumberInput size="xs" label="Your score, 0 to 1" min={0} max={1} step={0.1} decimalScale={2} value={value} onChange={setValue} />
+        <Textarea size="xs" label="Remarks" value={comment} onChange={(event) => setComment(event.currentTarget.value)} autosize maxLength={4000} />
+        <Box>
+          <Button type="submit" size="compact-xs" loading={send.isPending}>
+            Record
+          </Button>
+        </Box>
+      </Stack>
+    </form>
+  )
+}
+
+/** Videos that play together: the first one's clock leads, the others follow it. */
+function Synchronised({ videos }: { videos: string[] }) {
+  const players = useRef<(HTMLVideoElement | null)[]>([])
+  const [playing, setPlaying] = useState(false)
+  const [time, setTime] = useState(0)
+  const [length, setLength] = useState(0)
+  const [speed, setSpeed] = useState('1')
+  useEffect(() => {
+    const lead = players.current[0]
+    if (lead === null || lead === undefined) return
+    let frame = 0
+    const follow = () => {
+      setTime(lead.currentTime)
+      for (const player of players.current.slice(1)) {
+        if (player !== null && Math.abs(player.currentTime - lead.currentTime) > 0.12) player.currentTime = Math.min(lead.currentTime, player.duration || 0)
+      }
+      frame = requestAnimationFrame(follow)
+    }
+    if (playing) frame = requestAnimationFrame(follow)
+    return () => cancelAnimationFrame(frame)
+  }, [playing])
+  const seek = (to: number) => {
+    setTime(to)
+    for (const player of players.current) if (player !== null) player.currentTime = Math.min(to, player.duration || to)
+  }
+  const toggle = () => {
+    for (const player of players.current) {
+      if (player === null) continue
+      player.playbackRate = Number(speed)
+      if (playing) player.pause()
+      else void player.play().catch(() => null)
+    }
+    setPlaying(!playing)
+  }
+  return (
+    <Panel title={videos.length > 1 ? 'Videos, synchronised' : 'Video'}>
+      <SimpleGrid cols={{ base: 1, sm: Math.min(2, videos.length), lg: Math.min(3, videos.length) }} maw={videos.length === 1 ? 560 : undefined!}>
+        {videos.map((key, index) => (
+          <Box key={key}>
+            <video
+              ref={(element) => {
+                players.current[index] = element
+              }}
+              src={artifactUrl(key)}
+              muted
+              loop
+              playsInline
+              preload="metadata"
+              aria-label={`Video ${key.split('/').slice(-3).join(' ')}`}
+              onLoadedMetadata={(event) => {
+                const { duration } = event.currentTarget
+                setLength((old) => Math.max(old, duration))
+              }}
+            />
+            <Text size="xs" c="dimmed" className="one-line">
+              {key.split('/').slice(-3).join(' ')}
+            </Text>
+          </Box>
+        ))}
+      </SimpleGrid>
+      <Group mt="sm" gap="xs" wrap="nowrap">
+        <ActionIcon variant="default" onClick={() => seek(0)} aria-label="To the start">
+          <IconPlayerTrackPrev size={16} />
+        </ActionIcon>
+        <ActionIcon variant="light" onClick={toggle} aria-label={playing ? 'Pause' : 'Play'}>
+          {playing ? <IconPlayerPause size={16} /> : <IconPlayerPlay size={16} />}
+        </ActionIcon>
+        <Slider flex={1} min={0} max={length || 1} step={0.02} value={time} onChange={seek} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time" />
+        <Text size="xs" className="numbers" miw={84} ta="right">{`${time.toFixed(1)} of ${length.toFixed(1)} s`}</Text>
+        <Select aria-label="Speed" size="xs" w={80} data={['0.25', '0.5', '1', '2']} value={speed} allowDeselect={false} onChange={(value) => {
+          setSpeed(value ?? '1')
+          for (const player of players.current) if (player !== null) player.playbackRate = Number(value ?? 1)
+        }} />
+      </Group>
+    </Panel>
+  )
+}

@@ -1,0 +1,84 @@
+// What the tabs of a session read, besides its events.
+import { useQuery } from '@tanstack/react-query'
+
+import { sessions } from '../../api/clients'
+import type { Assignment, Iteration, Rollout } from '../../gen/dressage/v1/session_pb'
+import { isOver } from '../../lib/format'
+
+export function useSession(name: string) {
+  return useQuery({
+    queryKey: ['session', name, 'resource'],
+    queryFn: ({ signal }) => sessions.getSession({ name }, { signal }),
+    refetchInterval: (query) => (query.state.data !== undefined && isOver(query.state.data.state) ? false : 5_000),
+  })
+}
+
+async function everyIteration(parent: string): Promise<Iteration[]> {
+  const all: Iteration[] = []
+  let pageToken = ''
+  do {
+    const page = await sessions.listIterations({ parent, pageSize: 100, pageToken })
+    all.push(...page.iterations)
+    pageToken = page.nextPageToken
+  } while (pageToken !== '')
+  return all
+}
+
+export function useIterations(name: string) {
+  return useQuery({ queryKey: ['session', name, 'iterations'], queryFn: () => everyIteration(name) })
+}
+
+export function useLineage(name: string) {
+  return useQuery({ queryKey: ['session', name, 'lineage'], queryFn: ({ signal }) => sessions.getLineage({ name }, { signal }) })
+}
+
+/** Assignments of an iteration, whole: lists leave out candidates. */
+export function useAssignments(session: string, iteration: number) {
+  return useQuery({
+    queryKey: ['session', session, 'assignments', iteration],
+    queryFn: async () => {
+      const all: Assignment[] = []
+      let pageToken = ''
+      do {
+        const page = await sessions.listAssignments({ parent: `${session}/iterations/${iteration}`, pageSize: 200, pageToken })
+        all.push(...page.assignments)
+        pageToken = page.nextPageToken
+      } while (pageToken !== '')
+      return Promise.all(all.map((entry) => (entry.kind === 'evaluate' ? sessions.getAssignment({ name: entry.name }) : entry)))
+    },
+    enabled: iteration > 0,
+  })
+}
+
+export type Recorded = { rollout: Rollout; owner: string; step: number; last: boolean }
+
+/** All recorded rollouts of assignments, the last checkpoints first. */
+export function rolloutsOf(assignments: Assignment[]): Recorded[] {
+  const all: Recorded[] = []
+  for (const assignment of assignments) {
+    for (const member of assignment.members) {
+      const last = member.evaluations.at(-1)?.envStep ?? 0n
+      for (const evaluation of member.evaluations) {
+        for (const rollout of evaluation.rollouts) {
+          all.push({ rollout, owner: member.name.split('/').pop() ?? '', step: Number(evaluation.envStep), last: evaluation.envStep === last })
+        }
+      }
+    }
+    for (const candidate of assignment.candidates) {
+      for (const rollout of candidate.rollouts) all.push({ rollout, owner: candidate.id, step: 0, last: true })
+    }
+  }
+  return all.sort((a, b) => b.step - a.step || a.owner.localeCompare(b.owner))
+}
+
+/** The proposal as text, and in which language. */
+export function sourceOf(iteration: Iteration | undefined): { text: string; language: 'python' | 'json' | 'text'; title: string } | null {
+  const { case: kind, value } = iteration?.proposal ?? { case: undefined, value: undefined }
+  if (kind === 'reward' && value.source !== '') return { text: value.source, language: 'python', title: 'reward.py' }
+  if (kind === 'code' && value.source !== '') return { text: value.source, language: 'python', title: 'policy.py' }
+  if (kind === 'program' && value.program !== '') return { text: value.program, language: 'text', title: 'program' }
+  if (kind === 'parameters' && value.values.length > 0) {
+    return { text: JSON.stringify(value.values.map((entry) => Number(entry.toPrecision(6))), null, 1), language: 'json', title: 'parameters' }
+  }
+  return null
+}

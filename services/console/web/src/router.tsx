@@ -1,0 +1,63 @@
+// The pages by their address. Pages load when they are opened.
+import { Anchor, Text } from '@mantine/core'
+import { IconError404 } from '@tabler/icons-react'
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Link } from '@tanstack/react-router'
+
+import { Empty, Problem } from './components/basics'
+import { Shell } from './components/Shell'
+
+const root = createRootRoute({
+  component: Shell,
+  errorComponent: ({ error }) => <Problem error={error} />,
+  notFoundComponent: () => (
+    <Empty icon={<IconError404 size={24} />} title="There is no such page">
+      <Text size="sm">
+        See the <Anchor component={Link} to="/">sessions</Anchor>.
+      </Text>
+    </Empty>
+  ),
+})
+
+export type SessionsSearch = { q?: string; state?: number; method?: string; env?: string; deleted?: boolean }
+
+const list = createRoute({
+  getParentRoute: () => root,
+  path: '/',
+  component: lazyRouteComponent(() => import('./pages/Sessions'), 'Sessions'),
+  validateSearch: (search: Record<string, unknown>): SessionsSearch => ({
+    ...(typeof search.q === 'string' && search.q !== '' ? { q: search.q } : {}),
+    ...(typeof search.state === 'number' ? { state: search.state } : {}),
+    ...(typeof search.method === 'string' ? { method: search.method } : {}),
+    ...(typeof search.env === 'string' ? { env: search.env } : {}),
+    ...(search.deleted === true ? { deleted: true } : {}),
+  }),
+})
+
+const create = createRoute({
+  getParentRoute: () => root,
+  path: '/new',
+  component: lazyRouteComponent(() => import('./pages/NewSession'), 'NewSession'),
+  validateSearch: (search: Record<string, unknown>): { from?: string } =>
+    typeof search.from === 'string' ? { from: search.from } : {},
+})
+
+export const TABS = ['overview', 'curves', 'rollouts', 'code', 'judgment', 'lineage', 'conversation', 'artifacts', 'events'] as const
+export type Tab = (typeof TABS)[number]
+
+const session = createRoute({
+  getParentRoute: () => root,
+  path: '/sessions/$id',
+  component: lazyRouteComponent(() => import('./pages/session/SessionPage'), 'SessionPage'),
+  validateSearch: (search: Record<string, unknown>): { tab?: Tab; iteration?: number } => ({
+    ...(TABS.includes(search.tab as Tab) ? { tab: search.tab as Tab } : {}),
+    ...(typeof search.iteration === 'number' && search.iteration > 0 ? { iteration: search.iteration } : {}),
+  }),
+})
+
+export const router = createRouter({ routeTree: root.addChildren([list, create, session]), defaultPreload: 'intent' })
+
+declare module '@tanstack/react-router' {
+  interface Register {
+    router: typeof router
+  }
+}

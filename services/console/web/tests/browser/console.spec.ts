@@ -1,0 +1,196 @@
+// The page in a real browser before a real server, without a language model.
+import AxeBuilder from '@axe-core/playwright'
+import { type BrowserContext, expect, type Page, test } from '@playwright/test'
+
+import { Server } from './server'
+
+let server: Server
+let context: BrowserContext
+let page: Page
+const problems: string[] = []
+const barriers: string[] = []
+
+test.describe.configure({ mode: 'serial' })
+
+test.beforeAll(async ({ browser }) => {
+  test.setTimeout(200_000)
+  server = await Server.start()
+  context = await browser.newContext({ viewport: { width: 1360, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'] })
+  context.setDefaultTimeout(20_000)
+  page = await context.newPage()
+  page.on('console', (message) => {
+    // Violations of the page's policy are errors of the console; answers of the server with an error status are, too.
+    if (message.type() === 'error' && !/status of (4|5)\d\d|ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY/.test(message.text())) problems.push(message.text())
+  })
+  page.on('pageerror', (error) => problems.push(String(error)))
+  page.on('dialog', (dialog) => {
+    problems.push(`dialog: ${dialog.message()}`)
+    void dialog.dismiss()
+  })
+})
+
+test.afterAll(async () => {
+  await context?.close()
+  await server?.stop()
+})
+
+test.afterEach(() => {
+  expect(problems.splice(0)).toEqual([])
+})
+
+async function accessible(what: string): Promise<void> {
+  for (const scheme of ['light', 'dark'] as const) {
+    await page.emulateMedia({ colorScheme: scheme })
+    await page.waitForTimeout(300) // colours change by a transition
+    const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']).analyze()
+    const found = violations.map((violation) => `${what}, ${scheme}: ${violation.id}: ${violation.nodes.map((node) => node.target.join(' ')).join(' | ')}`)
+    barriers.push(...found)
+  }
+  await page.emulateMedia({ colorScheme: 'light' })
+}
+
+test('asks for the token, and takes it from the address', async () => {
+  await page.goto(server.base)
+  await page.getByLabel('Token', { exact: true }).fill('wrong')
+  await page.getByRole('button', { name: 'Log in' }).click()
+  await expect(page.getByText('The token is wrong.')).toBeVisible()
+  await accessible('login')
+  await page.goto('about:blank')
+  await page.goto(server.url)
+  await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
+  expect(page.url()).not.toContain('token')
+  expect(await page.evaluate(() => document.cookie)).toBe('')
+  await expect(page.getByText('No sessions yet')).toBeVisible()
+  await accessible('no sessions')
+})
+
+test('shows a plan before it starts a session, and the session waits for approval', async () => {
+  await page.getByRole('link', { name: 'New session' }).first().click()
+  await page.getByRole('combobox', { name: 'Environment' }).click()
+  await page.getByRole('option', { name: 'Hopper-v5' }).click()
+  await page.getByText('hop forward', { exact: true }).first().click()
+  await expect(page.getByText('Iterations at most').last()).toBeVisible()
+  await page.getByRole('switch', { name: /Wait for my approval/ }).check()
+  await page.getByRole('button', { name: 'Limits and training' }).click()
+  await page.getByRole('textbox', { name: 'Seeds' }).fill('1')
+  await page.getByRole('textbox', { name: 'Steps of each seed' }).fill('2048')
+  await expect(page.locator('.command')).toContainText('--env Hopper-v5')
+  await expect(page.getByText('no language model')).toBeVisible()
+  await accessible('new session')
+  await page.getByRole('button', { name: 'Start the session' }).click()
+  await expect(page.getByRole('heading', { name: 'hop forward' })).toBeVisible()
+  await expect(page.getByText('waits for your approval')).toBeVisible({ timeout: 90_000 })
+  await expect(page.locator('.code')).toContainText('def reward')
+})
+
+test('reads the session in all its parts', async () => {
+  for (const tab of ['code', 'lineage', 'conversation', 'artifacts', 'events', 'judgment', 'rollouts', 'curves', 'overview']) {
+    await page.getByRole('tab', { name: tab }).click()
+    await expect(page.getByRole('tabpanel')).toBeVisible()
+    await page.waitForTimeout(400)
+    await accessible(tab)
+  }
+  await page.getByRole('tab', { name: 'conversation' }).click()
+  await expect(page.getByText('reward author').first()).toBeVisible()
+})
+
+test('continues where it was when the server is killed and started again', async () => {
+  await server.kill()
+  await expect(page.getByText('reconnecting')).toBeVisible()
+  await server.launch()
+  await expect(page.getByText('reconnecting')).toBeHidden({ timeout: 60_000 })
+  await page.getByRole('tab', { name: 'overview' }).click()
+  await page.getByRole('textbox', { name: 'Direction' }).fill('keep the torso upright')
+  await page.getByRole('button', { name: 'Send', exact: true }).click()
+  await expect(page.getByText('follows your direction')).toBeVisible()
+  await page.getByRole('tab', { name: 'events' }).click()
+  await expect(page.getByRole('log').getByText('keep the torso upright')).toBeVisible()
+  await page.getByRole('button', { name: 'Approve', exact: true }).click()
+  await expect(page.getByRole('log').getByText('granted for iteration 1')).toBeVisible()
+  await expect(page.getByText('waits for your approval')).toBeHidden()
+})
+
+test('a search without a model is watched to its end', async ({}) => {
+  await page.goto(`${server.base}new`)
+  await page.getByRole('combobox', { name: 'Environment' }).click()
+  await page.getByRole('option', { name: 'CartPole-v1' }).click()
+  await page.getByLabel('Intent').fill('balance the pole')
+  await page.getByText('parameters', { exact: true }).click()
+  await page.getByRole('button', { name: 'Start the session' }).click()
+  await expect(page.getByText('best score of the search').first()).toBeVisible({ timeout: 150_000 })
+  await expect(page.getByText('succeeded').first()).toBeVisible({ timeout: 150_000 })
+  await page.getByRole('tab', { name: 'code' }).click()
+  await expect(page.getByRole('img', { name: /parameters between/ })).toBeVisible()
+})
+
+test('hostile strings are shown as text', async () => {
+  const hostile = '<img src=x onerror="alert(1)"><script>alert(2)</script> \u202Eevil\u202C ${7*7} {{7*7}} [x](javascript:alert(3)) '
+  const intent = hostile + 'long '.repeat(1500)
+  const spec = { intent: intent.slice(0, 7900), environment: 'environments/CartPole-v1', parameters: { episodeBudget: '20' } }
+  await server.call('CreateSession', { spec, sessionId: 'hostile-1' })
+  await page.goto(server.base)
+  await expect(page.getByText('<img src=x onerror').first()).toBeVisible()
+  await page.goto(`${server.base}sessions/hostile-1`)
+  await expect(page.getByRole('heading', { name: /<img src=x/ })).toBeVisible()
+  for (const tab of ['events', 'conversation', 'code', 'artifacts']) {
+    await page.getByRole('tab', { name: tab }).click()
+    await page.waitForTimeout(300)
+  }
+  expect(await page.locator('img[src="x"]').count()).toBe(0)
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+  expect(overflow).toBeLessThanOrEqual(0)
+})
+
+test('filters, deletes and restores by the keyboard', async () => {
+  await page.goto(server.base)
+  await page.getByRole('textbox', { name: 'Search' }).fill('hop forward')
+  await expect(page.getByRole('table', { name: 'Sessions' }).getByRole('row')).toHaveCount(2)
+  expect(page.url()).toContain('q=hop')
+  await page.reload()
+  await expect(page.getByRole('table', { name: 'Sessions' }).getByRole('row')).toHaveCount(2)
+  await accessible('sessions')
+  await page.getByRole('checkbox', { name: 'Select all' }).focus()
+  await page.keyboard.press('Space')
+  await page.getByRole('button', { name: 'Delete' }).focus()
+  await page.keyboard.press('Enter')
+  await expect(page.getByRole('dialog')).toBeVisible()
+  await page.keyboard.press('Enter')
+  await expect(page.getByText('1 deleted')).toBeVisible()
+  await page.getByRole('button', { name: 'Trash' }).click()
+  await page.getByRole('checkbox', { name: 'Select all' }).check()
+  await page.getByRole('button', { name: 'Restore' }).click()
+  await expect(page.getByText('1 restored')).toBeVisible()
+})
+
+test('is usable at the width of a phone', async () => {
+  const phone = await context.newPage()
+  await phone.setViewportSize({ width: 390, height: 844 })
+  for (const path of ['', 'new', 'sessions/hostile-1', 'sessions/hostile-1?tab=events']) {
+    await phone.goto(server.base + path)
+    await phone.waitForTimeout(1500)
+    const overflow = await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+    expect.soft(overflow, path).toBeLessThanOrEqual(0)
+  }
+  await phone.close()
+})
+
+test('tabs share one stream for each session', async () => {
+  const more = await Promise.all(Array.from({ length: 7 }, () => context.newPage()))
+  await Promise.all(more.map((tab) => tab.goto(`${server.base}sessions/hostile-1?tab=events`)))
+  for (const tab of more) await expect(tab.getByRole('log')).toContainText('running')
+  await page.goto(server.base)
+  await expect(page.getByRole('table', { name: 'Sessions' })).toBeVisible()
+  for (const tab of more) await tab.close()
+})
+
+test('asks another site nothing', async () => {
+  const hosts = new Set<string>()
+  page.on('request', (request) => hosts.add(new URL(request.url()).host))
+  await page.goto(`${server.base}sessions/hostile-1`)
+  await page.waitForTimeout(1500)
+  expect([...hosts]).toEqual([new URL(server.base).host])
+})
+
+test('has no barrier that axe finds, in either scheme', () => {
+  expect(barriers).toEqual([])
+})

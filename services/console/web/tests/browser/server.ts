@@ -1,0 +1,95 @@
+// A real server for the tests: `dressage serve` on free ports, which can be killed and started again.
+import { type ChildProcess, spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+
+const ROOT = resolve(import.meta.dirname, '../../../../..')
+const START_MS = 120_000
+export const TOKEN = 'token-of-the-browser-tests'
+
+async function freePort(): Promise<number> {
+  return new Promise((done, failed) => {
+    const server = createServer()
+    server.once('error', failed)
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address()
+      server.close(() => done(typeof address === 'object' && address !== null ? address.port : 0))
+    })
+  })
+}
+
+export class Server {
+  private process: ChildProcess | null = null
+  private readonly folder = mkdtempSync(join(tmpdir(), 'dressage-console-'))
+  url = ''
+
+  private constructor(
+    private readonly api: number,
+    private readonly console: number,
+  ) {}
+
+  static async start(): Promise<Server> {
+    const server = new Server(await freePort(), await freePort())
+    await server.launch()
+    return server
+  }
+
+  async launch(): Promise<void> {
+    const words = ['serve', '--data-dir', this.folder, '--address', `127.0.0.1:${this.api}`, '--console', `127.0.0.1:${this.console}`]
+    const child = spawn(join(ROOT, '.venv/bin/dressage'), words, { env: { ...process.env, DRESSAGE_TOKEN: TOKEN }, stdio: ['ignore', 'pipe', 'pipe'] })
+    this.process = child
+    let output = ''
+    child.stderr.on('data', (data) => (output += data))
+    this.url = await new Promise<string>((done, failed) => {
+      const timer = setTimeout(() => failed(new Error(`no address in time: ${output.slice(-2000)}`)), START_MS)
+      child.stdout.on('data', (data) => {
+        output += data
+        const found = /console: (\S+)/.exec(output)
+        if (found !== null) {
+          clearTimeout(timer)
+          done(found[1]!)
+        }
+      })
+      child.once('exit', () => failed(new Error(`the server ended: ${output.slice(-2000)}`)))
+    })
+  }
+
+  get base(): string {
+    return this.url.replace(/#.*/, '')
+  }
+
+  /** As a crash or a power failure would. */
+  async kill(): Promise<void> {
+    const child = this.process
+    if (child === null) return
+    const gone = new Promise((done) => child.once('exit', done))
+    child.kill('SIGKILL')
+    await gone
+    this.process = null
+  }
+
+  async stop(): Promise<void> {
+    const child = this.process
+    if (child !== null) {
+      const gone = new Promise((done) => child.once('exit', done))
+      child.kill('SIGTERM')
+      const timer = setTimeout(() => child.kill('SIGKILL'), 30_000)
+      await gone
+      clearTimeout(timer)
+    }
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+
+  /** Call the API by JSON, as curl would. */
+  async call(method: string, body: object): Promise<Record<string, unknown>> {
+    const answer = await fetch(`${this.base}dressage.v1.SessionService/${method}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', authorization: `Bearer ${TOKEN}` },
+      body: JSON.stringify(body),
+    })
+    if (!answer.ok) throw new Error(await answer.text())
+    return (await answer.json()) as Record<string, unknown>
+  }
+}

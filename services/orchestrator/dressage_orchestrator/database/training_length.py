@@ -1,0 +1,96 @@
+"""How long a training lasts: the records of the decisions to end it or to let it continue."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+
+from dressage_orchestrator import resource_names
+from dressage_orchestrator.database import events
+from dressage_orchestrator.database.assignments import change, change_member, find, lock, members, topic
+from dressage_orchestrator.database.engine import Transaction
+
+
+def end_early(
+    tx: Transaction, name: str, final_steps: Mapping[str, int], decision: v1.EarlyStop
+) -> v1.EarlyStop | None:
+    """Record that a training ends early, with uploaded policies as its final ones; later evaluations are dropped.
+
+    :param final_steps: environment steps of each member's final policy, by its id.
+    :param decision: without the saved steps, which are counted here.
+    :return: the decision; None if the training has ended or is about to end by itself.
+    """
+    lock(tx, name)
+    row = find(tx, name)
+    trained = members(tx, name)
+    if row is not None and row.work.train.final_steps:
+        return row.assignment.early_stop  # an earlier call recorded it
+    if row is None or row.ended or any(_is_trained(member, row.work.train) for member in trained):
+        return None
+    stopped = v1.EarlyStop()
+    stopped.CopyFrom(decision)
+    stopped.env_step = max(final_steps.values())
+    # A restarted trainer may not have reported yet that it is as far again.
+    expected, reached = row.work.train.steps_per_member, stopped.env_step
+    stopped.env_steps_saved = sum(max(0, expected - max(member.env_steps, reached)) for member in trained)
+
+    def edit(assignment: v1.Assignment) -> dict[str, Any]:
+        assignment.early_stop.CopyFrom(stopped)
+        row.work.train.final_steps.update(final_steps)
+        return {"work": row.work.SerializeToString()}
+
+    change(tx, name, edit)
+    for ident, step in final_steps.items():
+        change_member(tx, name, ident, functools.partial(drop_evaluations, after=step))
+    parts = resource_names.parse_assignment(name)
+    tx.touch(topic(parts.session))
+    event = ev.Event(training_stopped=ev.TrainingStopped(assignment=name, early_stop=stopped))
+    events.append(tx, parts.session, event, iteration=parts.iteration)
+    return stopped
+
+
+def extend(tx: Transaction, name: str, decision: v1.Extension) -> bool:
+    """Record that a training may continue until a number of environment steps, unless it may already or ends.
+
+    :return: whether this call recorded it.
+    """
+    lock(tx, name)
+    row = find(tx, name)
+    if row is None or row.ended or row.work.train.final_steps:
+        return False
+    if decision.env_steps <= row.work.train.granted_steps:
+        return False
+
+    def edit(assignment: v1.Assignment) -> dict[str, Any]:
+        assignment.extensions.append(decision)
+        row.work.train.granted_steps = decision.env_steps
+        return {"work": row.work.SerializeToString()}
+
+    def raise_target(member: v1.Member) -> None:
+        member.target_env_steps = decision.env_steps
+
+    change(tx, name, edit)
+    for member in members(tx, name):
+        change_member(tx, name, member.name.rpartition("/")[2], raise_target)
+    parts = resource_names.parse_assignment(name)
+    tx.touch(topic(parts.session))
+    event = ev.Event(training_extended=ev.TrainingExtended(assignment=name, extension=decision))
+    events.append(tx, parts.session, event, iteration=parts.iteration)
+    return True
+
+
+def _is_trained(member: v1.Member, task: work.TrainAssignment) -> bool:
+    most = task.max_steps_per_member or task.steps_per_member
+    return bool(member.policy) or (member.env_steps >= most and not member.HasField("failure"))
+
+
+def drop_evaluations(member: v1.Member, *, after: int) -> None:
+    """Drop a member's evaluations after a step."""
+    kept = [entry for entry in member.evaluations if entry.env_step <= after]
+    member.ClearField("evaluations")
+    member.evaluations.extend(kept)

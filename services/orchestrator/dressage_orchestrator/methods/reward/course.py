@@ -1,0 +1,178 @@
+"""How long a training lasts: decided at its judged checkpoints. Pure.
+
+A training may continue to its expected steps, and ends before them once every seed passes with a margin (see `early_stop`).
+From then on each checkpoint decides: it ends where the mean over the seeds passes, or where neither scores nor returns rose at the
+last ``patience`` checkpoints (see `rising`); otherwise it may continue to the next checkpoint. Where it does not pass yet and
+still rises, it may continue to the checkpoint after that as well, so that the learner need not wait for judgments.
+
+The decision looks at the checkpoints from the first on, so that it does not depend on when it is made: a late one is that of a
+prompt one. It needs the judgments of all seeds up to there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dressage.api.v1 import session_pb2 as v1
+
+from dressage_orchestrator.lifecycle import aggregate
+from dressage_orchestrator.lifecycle.checkpoint_judging import Decision, EarlyEnd
+from dressage_orchestrator.methods.reward import early_stop, rising
+from dressage_orchestrator.statistics import mean
+
+PATIENCE = 2
+"""Successive checkpoints without a rise after which a training ends, where the spec sets none."""
+BUDGET_SHARE = 0.8
+"""Share of the time left that continuing to the next checkpoints may take."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """The rule of a training.
+
+    :param threshold: score from which a session passes.
+    :param steps: expected environment steps of each member.
+    :param evaluations: number of evaluations in them, evenly spaced.
+    :param most: largest number of steps of each member, at least ``steps``.
+    :param patience: successive checkpoints without a rise after which it ends.
+    """
+
+    threshold: float
+    steps: int
+    evaluations: int
+    most: int
+    patience: int = PATIENCE
+
+    def mark(self, number: int) -> int:
+        """Return the environment steps of a checkpoint, numbered from 1."""
+        return min(self.most, self.steps * number // self.evaluations)
+
+    def number(self, env_step: int) -> int:
+        """Return the number of the last mark that a step has reached."""
+        number = env_step * self.evaluations // self.steps
+        return number + 1 if self.steps * (number + 1) // self.evaluations <= env_step else number
+
+    def decide(self, members: Sequence[v1.Member]) -> Decision:
+        """See `checkpoint_judging.Deciding`."""
+        return decide(members, course=self)
+
+    def affordable(self, members: Sequence[v1.Member], extension: v1.Extension, *, pace: float, seconds: float) -> bool:
+        """See `checkpoint_judging.Deciding`. The last evaluation and the judgment take a part of what is left."""
+        done = max((member.env_steps for member in members), default=0)
+        return pace * max(0, extension.env_steps - done) <= BUDGET_SHARE * seconds
+
+    def stranded(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
+        """See `checkpoint_judging.Deciding`."""
+        return last_evaluated(members, course=self, reason=reason)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A judged checkpoint of a member.
+
+    :param gain: mean return under the reward that is trained on, or else under the environment's.
+    """
+
+    env_step: int
+    score: float
+    gain: float
+
+
+Judged = dict[str, dict[int, Checkpoint]]
+"""Judged checkpoints by the id of the member and the number of the mark."""
+
+
+def decide(members: Sequence[v1.Member], *, course: Course) -> Decision:
+    """Return how the training ends, or until when it may continue; neither if it has its expected steps and no more.
+
+    :param members: the training's members with the judgments so far; those that failed are left out beyond the expected steps.
+    """
+    early = early_stop.decide(members, threshold=course.threshold, marks=course.evaluations - 1, number=course.number)
+    if early is not None or course.most <= course.steps:
+        return Decision(end=early)
+    judged = {
+        member.name.rpartition("/")[2]: _checkpoints(member, course)
+        for member in members
+        if not member.HasField("failure")
+    }
+    number, granted, extension = 0, course.evaluations, None
+    while judged and all(number + 1 in checkpoints for checkpoints in judged.values()):
+        number += 1
+        if number < course.evaluations - 1:
+            continue
+        rise, passes = _rise(judged, number), _score(judged, number) >= course.threshold
+        if number >= course.evaluations and (passes or _is_level(judged, number, course)):
+            return Decision(end=_end(judged, number, rise, course, passes=passes))
+        # A checkpoint that passes before the expected steps is not gone beyond until the next one is known.
+        ahead = number + (2 if not passes and (rise.score_rises or rise.return_rises) else 1)
+        if ahead > granted:
+            granted = ahead
+            extension = v1.Extension(env_steps=course.mark(ahead), score=_score(judged, number), rise=rise)
+            extension.decided_at = max(steps_at(judged, number).values())
+    return Decision(extension=extension)
+
+
+def _is_level(judged: Judged, number: int, course: Course) -> bool:
+    """Whether nothing rose at the last checkpoints."""
+    recent = [_rise(judged, earlier) for earlier in range(max(1, number - course.patience + 1), number + 1)]
+    return not any(rise.score_rises or rise.return_rises for rise in recent)
+
+
+def _end(judged: Judged, number: int, rise: v1.Rise, course: Course, *, passes: bool) -> EarlyEnd:
+    decision = v1.EarlyStop(score=_score(judged, number), required_score=course.threshold)
+    decision.reason = v1.STOP_REASON_PASSES if passes else v1.STOP_REASON_LEVEL
+    if not passes:
+        decision.rise.CopyFrom(rise)
+    return EarlyEnd(steps_at(judged, number), decision)
+
+
+def last_evaluated(members: Sequence[v1.Member], *, course: Course, reason: v1.StopReason.ValueType) -> EarlyEnd | None:
+    """Return the end at the last checkpoint that all members have, judged or not; None before the first.
+
+    For a training that cannot continue: the budget ends, or its checkpoints cannot be judged.
+    """
+    alive = [member for member in members if not member.HasField("failure")]
+    evaluated = [{course.number(e.env_step): e for e in member.evaluations} for member in alive]
+    common = set.intersection(*map(set, evaluated)) if evaluated else set()
+    if not common:
+        return None
+    last = max(common)
+    scores = [aggregate.checkpoint_score(entries[last]) or 0.0 for entries in evaluated]
+    decision = v1.EarlyStop(score=mean(scores), required_score=course.threshold, reason=reason)
+    steps = {m.name.rpartition("/")[2]: e[last].env_step for m, e in zip(alive, evaluated, strict=True)}
+    return EarlyEnd(steps, decision)
+
+
+def steps_at(judged: Judged, number: int) -> dict[str, int]:
+    """Return each member's environment steps at a checkpoint, by its id."""
+    return {ident: checkpoints[number].env_step for ident, checkpoints in judged.items()}
+
+
+def _score(judged: Judged, number: int) -> float:
+    return mean([checkpoints[number].score for checkpoints in judged.values()])
+
+
+def _rise(judged: Judged, number: int) -> v1.Rise:
+    """Return how scores and returns developed until a checkpoint."""
+    span = range(1, number + 1)
+    scores, score_chance = rising.rises([[seed[n].score for n in span] for seed in judged.values()])
+    gains, gain_chance = rising.rises([[seed[n].gain for n in span] for seed in judged.values()])
+    return v1.Rise(
+        checkpoints=min(number, rising.WINDOW),
+        score_chance=score_chance,
+        return_chance=gain_chance,
+        score_rises=scores,
+        return_rises=gains,
+    )
+
+
+def _checkpoints(member: v1.Member, course: Course) -> dict[int, Checkpoint]:
+    """Return a member's judged checkpoints by number."""
+    checkpoints = {}
+    for evaluation in member.evaluations:
+        score = aggregate.checkpoint_score(evaluation)
+        if score is not None and evaluation.env_step < course.most:
+            gain = mean(evaluation.proposed_returns or evaluation.returns)
+            checkpoints[course.number(evaluation.env_step)] = Checkpoint(evaluation.env_step, score, gain)
+    return checkpoints
