@@ -96,9 +96,23 @@ class Aborted(DressageError):
 
 
 class ResourceExhausted(DressageError):
-    """A quota, budget or limit is reached."""
+    """A quota, budget or limit is reached.
+
+    :param retry_seconds: time after which the same call may succeed; 0: unknown.
+    """
 
     default_reason = "RESOURCE_EXHAUSTED"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retry_seconds: float = 0.0,
+    ) -> None:
+        super().__init__(message, reason=reason, metadata=metadata)
+        self.retry_seconds = retry_seconds
 
 
 class DeadlineExceeded(DressageError):

@@ -1,7 +1,8 @@
 """Maps a failed call to the domain error that the server raised.
 
 Servers send a `google.rpc.Status` in the trailing metadata: its `ErrorInfo` has reason and metadata, its `BadRequest` the
-invalid fields. A status without details (of a proxy, an older server, or gRPC itself) maps by its code.
+invalid fields, its `RetryInfo` when to call again. A status without details (of a proxy, an older server, or gRPC itself) maps
+by its code.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def from_rpc(error: grpc.RpcError, *, address: str = "") -> errors.DressageError
     """
     code = error.code() or grpc.StatusCode.UNKNOWN
     text = error.details() or code.name.lower().replace("_", " ")
-    info, violations = _details(error)
+    info, violations, retry_seconds = _details(error)
     kind = _BY_CODE.get(code, errors.Internal)
     reason = info.reason if info is not None and info.reason else _REASON_WITHOUT_DETAILS.get(code)
     metadata = dict(info.metadata) if info is not None else {}
@@ -60,6 +61,8 @@ def from_rpc(error: grpc.RpcError, *, address: str = "") -> errors.DressageError
         )
     if code is grpc.StatusCode.UNAVAILABLE and info is None and address:
         text = f"no answer from {address} ({text}); is a server running there? `dressage serve` starts one"
+    if kind is errors.ResourceExhausted:
+        return errors.ResourceExhausted(text, reason=reason, metadata=metadata, retry_seconds=retry_seconds)
     return kind(text, reason=reason, metadata=metadata)
 
 
@@ -73,17 +76,18 @@ def _with_violations(text: str, violations: list[error_details_pb2.BadRequest.Fi
 
 def _details(
     error: grpc.RpcError,
-) -> tuple[error_details_pb2.ErrorInfo | None, list[error_details_pb2.BadRequest.FieldViolation]]:
-    """Return the ErrorInfo and the field violations of the status in the trailing metadata."""
+) -> tuple[error_details_pb2.ErrorInfo | None, list[error_details_pb2.BadRequest.FieldViolation], float]:
+    """Return the ErrorInfo, the field violations and the retry delay (s) of the status in the trailing metadata."""
     raw = next((value for key, value in error.trailing_metadata() or () if key == _DETAILS_KEY), None)
     info: error_details_pb2.ErrorInfo | None = None
     violations: list[error_details_pb2.BadRequest.FieldViolation] = []
+    retry = error_details_pb2.RetryInfo()
     if not isinstance(raw, bytes):
-        return info, violations
+        return info, violations, 0.0
     try:
         status = status_pb2.Status.FromString(raw)
     except DecodeError:  # malformed details of a proxy must not hide the status
-        return info, violations
+        return info, violations, 0.0
     for detail in status.details:
         if detail.Is(error_details_pb2.ErrorInfo.DESCRIPTOR):
             info = error_details_pb2.ErrorInfo()
@@ -92,4 +96,6 @@ def _details(
             bad = error_details_pb2.BadRequest()
             detail.Unpack(bad)
             violations.extend(bad.field_violations)
-    return info, violations
+        elif detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR):
+            detail.Unpack(retry)
+    return info, violations, retry.retry_delay.ToMilliseconds() / 1000

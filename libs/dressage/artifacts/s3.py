@@ -185,7 +185,9 @@ class S3Store:
         return self.prefix + check_key(key)
 
     def _grant(self, method: str, key: str) -> Grant:
-        name, expires = self._name(key), timedelta(seconds=self.options.grant_seconds)
+        # A presigned URL cannot be revoked: one that writes lives for the start of one upload.
+        seconds = self.options.put_grant_seconds if method == "PUT" else self.options.grant_seconds
+        name, expires = self._name(key), timedelta(seconds=seconds)
         url = self._do("grant", key, lambda: self._public.get_presigned_url(method, self.bucket, name, expires=expires))
         return Grant(url=url)
 

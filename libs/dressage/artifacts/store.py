@@ -34,10 +34,12 @@ class Grant:
 
     :param url: ``file://`` where the store is a directory, else a presigned ``https://`` URL.
     :param headers: headers to send with the request.
+    :param size: of the file that may be put, in bytes; None: any.
     """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    size: int | None = None
 
 
 class ArtifactStore(Protocol):

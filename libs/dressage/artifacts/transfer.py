@@ -41,6 +41,9 @@ def upload(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
     """
     if not path.is_file():
         raise NotFound(f"no file {path.name!r} to upload", reason="UPLOAD_SOURCE_MISSING")
+    if grant.size is not None and path.stat().st_size != grant.size:
+        message = f"{path.name} has {path.stat().st_size} bytes, but the grant is for {grant.size}; ask for a new one"
+        raise PermissionDenied(message, reason="GRANT_REFUSED")
     target = _local_path(grant)
     if target is not None:
         try:

@@ -18,6 +18,7 @@ from dressage.cli import commands, output, programs, resources, runs, sessions
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.installation import install_command
 from dressage.places import FOLDERS
+from dressage.terminal import PrintableStream
 
 _INTERRUPTED = 130
 
@@ -64,7 +65,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def invoke(arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code."""
+    """Run a command line and return its exit code. Control characters in its output are escaped."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = PrintableStream(sys.stdout), PrintableStream(sys.stderr)  # type: ignore[assignment]
+    try:
+        return _invoke(arguments)
+    finally:
+        sys.stdout, sys.stderr = streams
+
+
+def _invoke(arguments: Sequence[str]) -> int:
     as_json = "--json" in arguments
     unset = [variable for variable in FOLDERS if not os.environ.get(variable)]
     try:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dressage.errors import DressageError, InvalidArgument
+from dressage.terminal import make_console
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -104,11 +105,10 @@ def _finite(value: Any) -> Any:
 
 def console(*, error: bool = False) -> Console:
     """Return a console on standard output or error; without a terminal it is wide, so that paths are not broken."""
-    from rich.console import Console
-
     stream = sys.stderr if error else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else _PIPE_WIDTH
-    return Console(stderr=error, highlight=False, width=width)
+    created: Console = make_console(stream, highlight=False, width=width)
+    return created
 
 
 def print_table(

@@ -2,7 +2,8 @@
 
 Retries are ours rather than the service config's because gRPC's have no deadline per attempt: a call that hangs on one
 dead backend would eat the whole budget. A request is built once, so its request_id is the same in every attempt.
-UNAVAILABLE is always tried again; an attempt that ran out of its own time only if the call is safe to repeat.
+UNAVAILABLE is always tried again, and a call over the rate limit after the server's delay; an attempt that ran
+out of its own time only if the call is safe to repeat.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from dressage import errors
 from dressage.rpc_errors import from_rpc
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+
+RATE_LIMITED = "RATE_LIMITED"
+"""Reason of a call that the server did not begin because the caller made too many."""
 
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
@@ -88,6 +93,14 @@ class Caller:
             except grpc.aio.AioRpcError as error:
                 failures += 1
                 wait = policy.backoff(failures, self.jitter())
+                limited = from_rpc(error)
+                if isinstance(limited, errors.ResourceExhausted) and limited.reason == RATE_LIMITED:
+                    wait = limited.retry_seconds + wait
+                    again = self.clock() + wait < deadline
+                    if again:
+                        await self.sleep(wait)
+                        continue
+                    raise limited from error
                 again = error.code() is grpc.StatusCode.UNAVAILABLE or (
                     repeatable and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                 )

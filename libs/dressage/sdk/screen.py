@@ -11,6 +11,7 @@ from typing import Literal, TextIO
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import progress
 from dressage.sdk.checkpoints import Checkpoints
+from dressage.terminal import PrintableStream, make_console
 
 _PROGRESS_LINE_SECONDS = 10.0
 _SEARCH_LINES = 20
@@ -52,12 +53,11 @@ def opened(
         return nullcontext(lambda view, event: None)
     if stream is None and sys.stdout.isatty() and detail == "normal":
         return _live(view)
-    return _lines(stream or sys.stdout, verbose=detail == "verbose")
+    return _lines(PrintableStream(stream or sys.stdout), verbose=detail == "verbose")
 
 
 @contextmanager
 def _live(view: progress.View) -> Iterator[Update]:
-    from rich.console import Console
     from rich.live import Live
 
     from dressage.sdk.picture import render
@@ -67,13 +67,13 @@ def _live(view: progress.View) -> Iterator[Update]:
     def update(new: progress.View, _: event_pb2.Event) -> None:
         current[0] = new
 
-    console = Console(highlight=False)
+    console = make_console(sys.stdout, highlight=False)
     with Live(get_renderable=lambda: render(current[0], now=time.monotonic()), console=console, refresh_per_second=4):
         yield update
 
 
 @contextmanager
-def _lines(stream: TextIO, *, verbose: bool) -> Iterator[Update]:
+def _lines(stream: PrintableStream, *, verbose: bool) -> Iterator[Update]:
     """One line for each event; progress at most every 10 s, and a bounded number of lines for the iterations of a search."""
     last_time, last_text = float("-inf"), ""
     search = _SearchLines()

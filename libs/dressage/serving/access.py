@@ -12,6 +12,7 @@ import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from pydantic import SecretStr
 
@@ -28,11 +29,49 @@ class Role(enum.IntEnum):
 
 
 @dataclass(frozen=True)
+class Quota:
+    """Limits of one principal; None: no limit."""
+
+    running_sessions: int | None = None
+    cores: int | None = None
+    """Cores of the pools that its running sessions train in."""
+    dollars: float | None = None
+    """Cost of model calls of the sessions and elicitations of the last 30 days."""
+    artifact_bytes: int | None = None
+    """Bytes that trainers stored for its sessions that are not deleted."""
+    requests_per_second: float | None = None
+
+
+@dataclass(frozen=True)
 class Principal:
     """A caller with a name that is unique on the server."""
 
     name: str
     role: Role = Role.ADMIN
+
+
+class Gate(Protocol):
+    """Decides what a recognised caller may do."""
+
+    def enter(self, principal: Principal, method: str) -> None:
+        """Check role and rate before the request is looked at.
+
+        :param method: `package.Service/Method`.
+        :raises PermissionDenied: for a method that the role does not include.
+        :raises ResourceExhausted: for too many calls.
+        """
+
+    async def check(self, principal: Principal, method: str, request: Any) -> None:
+        """Check a valid request.
+
+        :raises PermissionDenied: for a resource of another principal.
+        """
+
+    def record(self, principal: Principal | None, method: str, request: Any, response: Any, code: str) -> None:
+        """Record a call that has ended with a gRPC code.
+
+        :param response: of a unary call that succeeded; else None.
+        """
 
 
 Authenticate = Callable[[str], Awaitable[Principal | None]]

@@ -1,10 +1,12 @@
 """Maps domain errors to gRPC statuses (AIP-193); `dressage.rpc_errors` maps them back.
 
-`to_status` returns a ``google.rpc.Status`` with ``ErrorInfo`` and, for invalid input, ``BadRequest``. Any exception that is
-no `DressageError` becomes INTERNAL; its traceback is in the log only.
+`to_status` returns a ``google.rpc.Status`` with ``ErrorInfo``; for invalid input also ``BadRequest``, for limits ``RetryInfo``.
+Any exception that is no `DressageError` becomes INTERNAL; its traceback is in the log only.
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import grpc
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -46,6 +48,10 @@ def to_status(error: errors.DressageError) -> status_pb2.Status:
         bad = error_details_pb2.BadRequest()
         bad.field_violations.add(field=error.field, description=error.message, reason=error.reason)
         status.details.add().Pack(bad)
+    if isinstance(error, errors.ResourceExhausted) and error.retry_seconds > 0:
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.FromTimedelta(timedelta(seconds=error.retry_seconds))
+        status.details.add().Pack(retry)
     return status
 
 

@@ -1,6 +1,6 @@
-"""The server interceptor: metrics, authentication, validation and error mapping, in this order around each handler.
+"""The server interceptor: metrics, authentication, validation, authorisation and error mapping around each handler.
 
-One class does all four, because their order matters and every RPC kind needs its own wrapper. Health and reflection need
+One class does all of it, because their order matters and every RPC kind needs its own wrapper. Health and reflection need
 no token, because probes have none.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from dressage import errors
-from dressage.serving.access import Authenticate, current_principal
+from dressage.serving.access import Authenticate, Gate, Principal, current_principal
 from dressage.serving.errors import to_grpc
 from dressage.serving.metrics import GrpcMetrics
 from dressage.serving.validation import MessageValidator
@@ -30,14 +31,21 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every handler of a server.
 
     :param authenticate: recognises callers by their bearer token; None: no authentication.
+    :param gate: decides what a caller may do; None: everything.
     :param exempt: full names of services with another authentication, such as a run token.
     """
 
     def __init__(
-        self, *, metrics: GrpcMetrics, authenticate: Authenticate | None, exempt: frozenset[str] = frozenset()
+        self,
+        *,
+        metrics: GrpcMetrics,
+        authenticate: Authenticate | None,
+        gate: Gate | None = None,
+        exempt: frozenset[str] = frozenset(),
     ) -> None:
         self._metrics = metrics
         self._authenticate = authenticate
+        self._gate = gate
         self._exempt = exempt
         self._validate = MessageValidator()
         self._log = structlog.get_logger("dressage.grpc")
@@ -67,10 +75,11 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         )
 
     async def _check(self, call: _Call, request: Any) -> None:
-        """Authenticate the caller of a call and validate its request.
+        """Authenticate the caller of a call, validate its request, and check that the caller may make it.
 
         :raises Unauthenticated: for a missing or unknown token.
         """
+        call.request = request
         if self._authenticate is not None and not self._is_open(call.service):
             principal = await self._authenticate(call.token)
             if principal is None:
@@ -78,9 +87,14 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
                     "bearer token missing or wrong. Set DRESSAGE_TOKEN to the token of the server.",
                     reason="TOKEN_MISSING_OR_WRONG",
                 )
+            call.principal = principal
             current_principal.set(principal)  # each call has a task, and thus a context, of its own
+        if call.principal is not None and self._gate is not None:
+            self._gate.enter(call.principal, call.name)
         if request is not None:
             self._check_message(request)
+        if call.principal is not None and self._gate is not None:
+            await self._gate.check(call.principal, call.name, request)
 
     def _check_message(self, message: Any) -> None:
         """Validate a message.
@@ -101,14 +115,25 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             self._check_message(item)
             yield item
 
+    @contextmanager
+    def _measured(self, call: _Call, kind: str) -> Iterator[_Measured]:
+        """Count and measure a call, and record it for the audit."""
+        with _Measured(self._metrics, call, kind) as measured:
+            try:
+                yield measured
+            finally:
+                if self._gate is not None and not self._is_open(call.service):
+                    self._gate.record(call.principal, call.name, call.request, call.response, measured.code)
+
     def _unary(self, call: _Call, handler: Any, requests: Any) -> Any:
         inner = handler.stream_unary if requests else handler.unary_unary
 
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            with _Measured(self._metrics, call, "client_stream" if requests else "unary") as measured:
+            with self._measured(call, "client_stream" if requests else "unary") as measured:
                 try:
                     await self._check(call, None if requests else request)
-                    return await inner(requests(request) if requests else request, context)
+                    call.response = await inner(requests(request) if requests else request, context)
+                    return call.response
                 except BaseException as error:
                     await self._abort(call, measured, context, error)
 
@@ -118,7 +143,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         inner = handler.stream_stream if requests else handler.unary_stream
 
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            with _Measured(self._metrics, call, "bidi_stream" if requests else "server_stream") as measured:
+            with self._measured(call, "bidi_stream" if requests else "server_stream") as measured:
                 try:
                     await self._check(call, None if requests else request)
                     response = inner(requests(request) if requests else request, context)
@@ -183,6 +208,14 @@ class _Call:
         header = dict(details.invocation_metadata or ()).get("authorization", "")
         scheme, _, token = (header if isinstance(header, str) else header.decode("latin-1")).partition(" ")
         self.token = token if scheme == "Bearer" else ""
+        self.principal: Principal | None = None
+        self.request: Any = None
+        self.response: Any = None
+
+    @property
+    def name(self) -> str:
+        """`package.Service/Method`."""
+        return f"{self.service}/{self.method}"
 
 
 class _Measured:

@@ -10,6 +10,8 @@ from typing import Any, TextIO
 
 import structlog
 
+from dressage.terminal import printable, raw_stream
+
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _SECRET_HINTS = ("token", "secret", "password", "api_key", "authorization")
 _NOT_SECRET = frozenset({"input_tokens", "output_tokens", "tokens", "resume_token", "page_token"})
@@ -37,6 +39,8 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
         if format == "json"
         else structlog.dev.ConsoleRenderer(colors=target.isatty())
     )
+    if format == "text":  # JSON escapes control characters by itself
+        target = raw_stream(target)
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -44,6 +48,8 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
         _redact,
     ]
     # In JSON a traceback is a field of its record; the console renderer formats it itself.
+    if format == "text":
+        shared.append(_printable)
     processors = [*shared, structlog.processors.format_exc_info] if format == "json" else shared
     structlog.configure(
         processors=[*processors, renderer],
@@ -60,6 +66,11 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(_LEVELS[level])
+
+
+def _printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape control characters in texts: intents, replies and names in generated code are logged."""
+    return {name: printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def bind(**ids: str) -> AbstractContextManager[Any]:

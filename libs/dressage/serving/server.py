@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 
 from dressage.addresses import is_private
 from dressage.errors import FailedPrecondition
-from dressage.serving.access import Authenticate, by_tokens
+from dressage.serving.access import Authenticate, Gate, by_tokens
 from dressage.serving.interceptor import ServiceInterceptor
 from dressage.serving.metrics import grpc_metrics
 from dressage.serving.settings import ServingSettings
@@ -97,6 +97,7 @@ class GrpcServer:
     :param service_name: name in the log.
     :param address: host:port to listen on; port 0 chooses a free one.
     :param authenticate: recognises callers; None: no authentication, on loopback only.
+    :param gate: decides what a caller may do; None: everything.
     :param exempt: full names of services with another authentication.
     :param tls: certificate and key; None: no TLS.
     :param health_address: host:port of health checks without TLS; None: none but on the address.
@@ -110,6 +111,7 @@ class GrpcServer:
         service_name: str,
         address: str,
         authenticate: Authenticate | None = None,
+        gate: Gate | None = None,
         exempt: Sequence[str] = (),
         tls: TlsFiles | None = None,
         health_address: str | None = None,
@@ -130,7 +132,9 @@ class GrpcServer:
         self._health_address = health_address
         self._probes: grpc.aio.Server | None = None
         self.local_address = ""
-        interceptor = ServiceInterceptor(metrics=grpc_metrics(), authenticate=authenticate, exempt=frozenset(exempt))
+        interceptor = ServiceInterceptor(
+            metrics=grpc_metrics(), authenticate=authenticate, gate=gate, exempt=frozenset(exempt)
+        )
         self.server = grpc.aio.server(interceptors=[interceptor], options=_OPTIONS)
         self._log = structlog.get_logger("dressage.serving").bind(service=service_name)
 
@@ -141,6 +145,7 @@ class GrpcServer:
         settings: ServingSettings,
         *,
         authenticate: Authenticate | None = None,
+        gate: Gate | None = None,
         exempt: Sequence[str] = (),
     ) -> Self:
         """Return a server as the settings describe it.
@@ -152,6 +157,7 @@ class GrpcServer:
             service_name=service_name,
             address=settings.address,
             authenticate=authenticate or by_tokens(settings.callers()),
+            gate=gate,
             exempt=exempt,
             tls=tls,
             health_address=settings.health_address,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from typing import Any
 
 import structlog
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as session_api
-from dressage.errors import DressageError, InvalidArgument
+from dressage.errors import DressageError, InvalidArgument, ResourceExhausted
 from dressage.serving.validation import MessageValidator
 
 from dressage_orchestrator import resource_names
@@ -23,7 +24,8 @@ from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import benchmarks, request_ids, sessions
 from dressage_orchestrator.database.engine import DatabaseLost, Fenced, Transaction
 from dressage_orchestrator.notifications import Notifier
-from dressage_orchestrator.service import Sessions
+from dressage_orchestrator.quotas import WAITING
+from dressage_orchestrator.service import Sessions, caller
 
 _POLL_SECONDS = 2.0
 
@@ -72,13 +74,13 @@ class Benchmarks:
             except InvalidArgument as error:
                 message = f"case {number} ({case.intent[:60]!r}): {error.message}"
                 raise InvalidArgument(message, field=f"cases[{number - 1}]", reason=error.reason) from error
-        name = "benchmarks/b-" + secrets.token_hex(5)
+        name, owner = "benchmarks/b-" + secrets.token_hex(5), caller()
 
         def record(tx: Transaction) -> pb.Benchmark:
             known = request_ids.find(tx, "CreateBenchmark", request.request_id, request)
             if known is not None:
                 return benchmarks.get(tx, known)
-            benchmark = pb.Benchmark(name=name, template=request.template, staged=request.staged)
+            benchmark = pb.Benchmark(name=name, template=request.template, staged=request.staged, owner=owner)
             benchmark.stage_gate = (request.stage_gate or DEFAULT_GATE) if request.staged else 0.0
             stage_of = stages(request.cases, parallel=self._parallel) if request.staged else [0] * len(request.cases)
             for case, stage in zip(request.cases, stage_of, strict=True):
@@ -166,7 +168,7 @@ class Benchmarks:
             request = session_api.CreateSessionRequest(session_id=ident, request_id=f"{name}/{index + 1}")
             request.spec.CopyFrom(_spec(benchmark.template, benchmark.cases[index]))
             try:
-                session = await self._service.create(request)
+                session = await self._admitted(request, benchmark)
             except (DatabaseLost, Fenced):
                 raise  # not a failure of the case: `recover` resumes the benchmark
             except DressageError as error:
@@ -175,6 +177,17 @@ class Benchmarks:
                 await self._note(name, index, failed)
                 return
             await self._follow(name, index, session)
+
+    async def _admitted(self, request: session_api.CreateSessionRequest, benchmark: pb.Benchmark) -> v1.Session:
+        """Create a session for the benchmark's owner, once other sessions of the owner leave room for it."""
+        while True:
+            try:
+                return await self._service.create(request, owner=benchmark.owner)
+            except ResourceExhausted as error:
+                stored = await self._service.read(partial(benchmarks.get, name=benchmark.name))
+                if error.reason not in WAITING or stored.cancelled:
+                    raise
+                await asyncio.sleep(error.retry_seconds)
 
     async def _follow(self, name: str, index: int, session: v1.Session) -> None:
         ident = resource_names.parse_session(session.name)

@@ -17,6 +17,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
+from dressage.serving.access import current_principal
 
 from dressage_orchestrator import resource_names, threads
 from dressage_orchestrator.clients import AgentClient
@@ -29,7 +30,8 @@ from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.method import Estimate, Method, RoleCalls
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.workflows import Workflows
-from dressage_orchestrator.models import TEMPLATE
+from dressage_orchestrator.models import TEMPLATE, is_language_model
+from dressage_orchestrator.quotas import Quotas
 from dressage_orchestrator.settings import Settings
 
 T = TypeVar("T")
@@ -43,6 +45,7 @@ class Sessions:
     """Operations on sessions, for servicers and benchmarks.
 
     :param pools: names of the available pools.
+    :param quotas: checks the quotas of sessions' owners.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Sessions:
         workflows: Workflows,
         methods: Methods,
         pools: Collection[str],
+        quotas: Quotas,
     ) -> None:
         self._settings = settings
         self._database = database
@@ -61,6 +65,7 @@ class Sessions:
         self._workflows = workflows
         self._methods = methods
         self._pools = pools
+        self.quotas = quotas
         self._log = structlog.get_logger("dressage.sessions")
 
     @property
@@ -99,13 +104,18 @@ class Sessions:
                 raise
             self._log.warning("the session's workflow is started later", session=session, error=outage.message)
 
-    async def create(self, request: pb.CreateSessionRequest) -> v1.Session:
-        """Store a session and start its workflow."""
+    async def create(self, request: pb.CreateSessionRequest, *, owner: str | None = None) -> v1.Session:
+        """Store a session and start its workflow.
+
+        :param owner: name of its owner; by default the caller.
+        :raises ResourceExhausted: when a quota of the owner is used up.
+        """
+        owner = caller() if owner is None else owner
         self._workflows.check_launched()
         known = await self.transact(lambda tx: _repeat(tx, "CreateSession", request.request_id, request))
         if known is not None:
             return known
-        spec, _ = await self.prepare(request.spec)
+        spec, uses_model = await self.prepare(request.spec)
         method = self._methods.of(spec)
         session_id = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
 
@@ -113,7 +123,8 @@ class Sessions:
             again = _repeat(tx, "CreateSession", request.request_id, request)
             if again is not None:
                 return again
-            session = sessions.create(tx, session_id, spec, method=method.name, goal=method.goal(spec))
+            self.quotas.admit(tx, owner, spec, uses_model=uses_model)
+            session = sessions.create(tx, session_id, spec, method=method.name, goal=method.goal(spec), owner=owner)
             request_ids.record(tx, "CreateSession", request.request_id, request, session.name)
             return session
 
@@ -211,6 +222,8 @@ class Sessions:
                 more = request.additional_iterations or int(done >= entry.spec.max_iterations)
                 entry.spec.max_iterations += more
                 _extend_budget(entry.spec.budget, request.budget)
+                uses_model = any(is_language_model(model.model) for model in role_models.models_of(entry.spec))
+                self.quotas.admit(tx, entry.owner, entry.spec, uses_model=uses_model, resumed=session)
                 entry.exhausted_budget = ""
 
             sessions.request_cancel(tx, session, None)
@@ -320,6 +333,12 @@ class Sessions:
             answer.least_dollars_per_iteration = dollars[0]
             answer.dollars_per_iteration = dollars[1]
             answer.most_dollars_per_iteration = dollars[2]
+
+
+def caller() -> str:
+    """Name of the principal of the running call; empty without one."""
+    principal = current_principal.get()
+    return principal.name if principal is not None else ""
 
 
 def _price(described: agent_pb.DescribeModelResponse, calls: RoleCalls) -> float | None:

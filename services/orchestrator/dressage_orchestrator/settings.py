@@ -42,6 +42,22 @@ class Settings(ServingSettings):
     llm_agent_token: SecretStr | None = Field(None, description="bearer token of this service at llm-agent")
     judge_token: SecretStr | None = Field(None, description="bearer token of this service at judge")
     renderer_token: SecretStr | None = Field(None, description="bearer token of this service at renderer")
+    principals_file: Path | None = Field(None, description="TOML file of principals (docs/operations.md)")
+    oidc_issuer: str = Field("", description="issuer of signed tokens (OpenID Connect); empty: none are accepted")
+    oidc_audience: str = Field("", description="audience of signed tokens")
+    oidc_jwks_url: str = Field("", pattern="^(https?://.*)?$", description="address of the issuer's keys")
+    oidc_role_claim: str = Field("dressage_role", description="claim with the role: viewer, user or admin, or a list")
+    oidc_default_role: Literal["", "viewer", "user"] = Field(
+        "", description="role of valid tokens without that claim; empty: they are refused"
+    )
+    quota_running_sessions: int | None = Field(
+        None, ge=0, description="running sessions of a principal; none: no limit"
+    )
+    quota_cores: int | None = Field(None, ge=0, description="cores of a principal's running sessions")
+    quota_dollars: float | None = Field(None, ge=0, description="dollars of a principal in 30 days")
+    quota_artifact_bytes: int | None = Field(None, ge=0, description="bytes stored for a principal's sessions")
+    requests_per_second: float | None = Field(None, gt=0, description="sustained rate of a principal's calls")
+    elicit_dollars_per_day: float = Field(10.0, ge=0, description="dollars of all elicitations in a day")
     default_model: str = Field("template/v1", min_length=1, description="default model of sessions")
     default_pool: str = Field("local", pattern=r"^[a-z][a-z0-9-]{0,62}$", description="default pool of runs")
     max_parallel_runs: int = Field(

@@ -36,8 +36,10 @@ from pydantic import SecretStr
 from dressage_orchestrator.api.artifacts import ArtifactServicer
 from dressage_orchestrator.api.benchmarks import BenchmarkServicer
 from dressage_orchestrator.api.environments import EnvironmentServicer
+from dressage_orchestrator.api.gate import PublicGate
 from dressage_orchestrator.api.intents import IntentServicer
 from dressage_orchestrator.api.maintenance import MaintenanceServicer
+from dressage_orchestrator.api.paging import PageTokens
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
@@ -49,6 +51,7 @@ from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import SINGLE_EXECUTOR, RunController
 from dressage_orchestrator.launch.factory import configured_pools, open_launcher
 from dressage_orchestrator.launch.kubernetes.pools import Pool
+from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.launch.protocol import Launcher
 from dressage_orchestrator.launch.tokens import RunTokens, load_or_create_secret, new_secret
 from dressage_orchestrator.lifecycle.context import Engine
@@ -57,6 +60,8 @@ from dressage_orchestrator.lifecycle.wakeups import Wakeups
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.lock import DataFolderLock
 from dressage_orchestrator.notifications import Notifier
+from dressage_orchestrator.principals import Principals
+from dressage_orchestrator.quotas import Quotas
 from dressage_orchestrator.replicas import Replica
 from dressage_orchestrator.retention import Policy, Retention
 from dressage_orchestrator.service import Sessions
@@ -150,6 +155,7 @@ async def _assemble(
     pools: Mapping[str, Pool] | None,
 ) -> _Parts:
     loop, folder = asyncio.get_running_loop(), settings.data_dir.resolve()
+    principals = await asyncio.to_thread(Principals, settings)
     notifier = Notifier(loop)
     url = settings.database_url or sqlite_url(folder / "dressage.db")
     database = await asyncio.to_thread(partial(Database, url, upgrade=settings.migrate_on_start))
@@ -157,7 +163,8 @@ async def _assemble(
     database.listener = notifier.publish
     if store is None:
         store = await asyncio.to_thread(open_service_store, settings.store_url or str(folder / "artifacts"))
-    tokens = RunTokens(await asyncio.to_thread(_token_secret, settings, database, folder))
+    secret = await asyncio.to_thread(_token_secret, settings, database, folder)
+    tokens, pages = RunTokens(secret), PageTokens(secret)
     membership = _Membership(settings, database, fenced) if database.shared and settings.recover else None
     executor = membership.replica.id if membership else SINGLE_EXECUTOR
     controller = _controller(settings, database, tokens, executor)
@@ -174,8 +181,15 @@ async def _assemble(
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify, controller.held = workflows.wake, workflows.held
     names = {settings.default_pool} if pools is None else set(pools)
+    cores = partial(_cores_of, pools, max(1, available_cores() // settings.max_parallel_runs))
     service = Sessions(
-        settings=settings, database=database, agent=engine.agent, workflows=workflows, methods=methods, pools=names
+        settings=settings,
+        database=database,
+        agent=engine.agent,
+        workflows=workflows,
+        methods=methods,
+        pools=names,
+        quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
@@ -194,8 +208,13 @@ async def _assemble(
         workflows=workflows,
         launcher=lambda: controller.launcher,
     )
-    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs)
+    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs, principals, pages)
     return _Parts(database, controller, workflows, benchmarks, retention, runs, server, membership)
+
+
+def _cores_of(pools: Mapping[str, Pool] | None, local: int, name: str) -> int:
+    """Cores of a run in a pool."""
+    return local if pools is None or name not in pools else pools[name].usable_cores
 
 
 def _controller(settings: Settings, database: Database, tokens: RunTokens, executor: str) -> RunController:
@@ -329,12 +348,15 @@ def _server(
     benchmarks: Benchmarks,
     retention: Retention,
     runs: RunServicer,
+    principals: Principals,
+    pages: PageTokens,
 ) -> GrpcServer:
-    server = GrpcServer.configured("orchestrator", settings, exempt=(RUN_SERVICE,))
-    sessions = SessionServicer(service, feedback, notifier, engine.controller)
-    environments, artifacts = EnvironmentServicer(), ArtifactServicer(engine.store)
-    intents = IntentServicer(engine.agent, default_model=settings.default_model)
-    bench = BenchmarkServicer(benchmarks, service, notifier)
+    gate, known = PublicGate(service, principals), principals.authenticate
+    server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
+    sessions = SessionServicer(service, feedback, notifier, engine.controller, pages)
+    environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages)
+    intents = IntentServicer(engine.agent, service, default_model=settings.default_model)
+    bench = BenchmarkServicer(benchmarks, service, notifier, pages)
     add = server.add
     add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions, "dressage.v1.SessionService")
     add(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from dressage.client import Client, Trust
 from tests.servers.kubernetes import REGISTRY, TAG, Namespace, helm
 
 RELEASE = "dressage"
+VIEWER = "the-token-of-a-viewer"
 CHART = "charts/dressage"
 GRPC, METRICS, S3, POSTGRESQL = 50051, 9090, 9000, 5432
 SERVICES = ("orchestrator", "llm-agent", "judge", "renderer")
@@ -44,6 +46,7 @@ def values(space: Namespace) -> dict[str, Any]:
                 "DRESSAGE_ORCHESTRATOR_KUBERNETES_RELIST_SECONDS": "20",
             },
         },
+        "auth": {"principalsSecret": "people"},
         "llmAgent": {
             "resources": _LITTLE,
             "apiKeysSecret": "llm-keys",
@@ -144,10 +147,18 @@ class Installation:
                 yield client
 
 
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 def install(space: Namespace) -> Installation:
     """`helm install`, and waits until all is ready."""
     key = {"OPENAI_API_KEY": "sk-for-a-scripted-provider"}
     space.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "llm-keys"}, "stringData": key})
+    people = {
+        "principals.toml": f'[[principals]]\nname = "vera"\nrole = "viewer"\ntoken_sha256 = "{_digest(VIEWER)}"\n'
+    }
+    space.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "people"}, "stringData": people})
     given = values(space)
     helm(space, "install", RELEASE, CHART, "--values", "-", text=json.dumps(given))
     installation = Installation(space, given)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dressage.client import Client, Trust
+from dressage.errors import PermissionDenied
 from dressage.policies import load
 from serving import run_cli
 
-from tests.e2e.kubernetes.installation import RELEASE, Installation
-from tests.e2e.kubernetes.trainings import jobs, pods
+from tests.e2e.kubernetes.installation import RELEASE, VIEWER, Installation
+from tests.e2e.kubernetes.trainings import jobs, pods, training
 from tests.servers.kubernetes import helm
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -114,6 +116,14 @@ def test_the_api_is_encrypted_and_its_certificate_verified(installed: Installati
     options = ("--address", f"https://{address}", "--token", installed.token)
     done = run_cli("sessions", "list", *options, DRESSAGE_CA_FILE="")
     assert done.returncode == 1 and installed.token not in done.stderr, done
+
+
+def test_a_viewer_reads_and_changes_nothing(installed: Installation, address: str, tmp_path: Path) -> None:
+    trust = Trust(installed.authority(tmp_path))
+    with Client.connect(address, VIEWER, trust=trust) as viewer:
+        list(viewer.list_sessions())
+        with pytest.raises(PermissionDenied, match=r"vera \(viewer\) may not call"):
+            viewer.create_session(training(1000))
 
 
 def test_peers_without_their_token_are_refused(installed: Installation) -> None:

@@ -89,6 +89,7 @@ class Trainer:
 
     def put(self, keys: dict[str, bytes]) -> None:
         request = work.TransferRequest(id=1, assignment=self.assignment.id, put=list(keys))
+        request.put_bytes.extend(len(data) for data in keys.values())
         self.outgoing.put(work.WorkRequest(transfer_request=request))
         for grant in self.hear("transfer_grants").transfer_grants.grants:
             path = self.folder / "file"

@@ -16,6 +16,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2_grpc
 from dressage.artifacts import DirectoryStore
 from dressage.serving.server import GrpcServer
+from dressage_orchestrator.api.paging import PageTokens
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.database import assignments, events, executors, runs, sessions
@@ -81,7 +82,8 @@ class LeaseStack:
         self.server.add(rpc.add_RunServiceServicer_to_server, self.servicer, RUN_SERVICE)
         # Of `SessionService` only what reads: there is no workflow.
         unused: Any = None
-        sessions_api = SessionServicer(self, unused, self.notifier, self.controller)  # type: ignore[arg-type]
+        pages = PageTokens(b"k" * 16)
+        sessions_api = SessionServicer(self, unused, self.notifier, self.controller, pages)  # type: ignore[arg-type]
         name = "dressage.v1.SessionService"
         self.server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions_api, name)
         self.controller.address = await self.server.start()

@@ -17,6 +17,7 @@ from dressage.api.internal.v1 import run_service_pb2_grpc as rpc
 from dressage.api.v1 import session_pb2 as v1
 from dressage.client import AsyncClient
 from dressage.errors import NotFound
+from dressage_orchestrator.database import reports, sessions
 
 from tests.integration.orchestrator.lease_stack import InProcessTrainers, LeaseStack, latencies, milliseconds
 from tests.servers.postgres import postgres
@@ -170,12 +171,12 @@ async def test_grants_are_of_the_assignment_and_its_own_session(tmp_path: Path) 
             client = Client(channel, "sessions/s/runs/r1", 1, token)
             assert (await client.hear("assignment")).assignment.name == name
 
-            async def grants(number: int, assignment: int = 1, **keys: list[str]) -> work.TransferGrants:
+            async def grants(number: int, assignment: int = 1, **keys: list[Any]) -> work.TransferGrants:
                 request = work.TransferRequest(id=number, assignment=assignment, **keys)
                 client.outgoing.put_nowait(work.WorkRequest(transfer_request=request))
                 return (await client.hear("transfer_grants")).transfer_grants
 
-            put = await grants(1, put=["members/a/policy/card.json"])
+            put = await grants(1, put=["members/a/policy/card.json"], put_bytes=[7])
             assert put.grants[0].url.endswith(f"{name}/members/a/policy/card.json")
             read = await grants(2, get=["checkpoints/1", "sessions/s/x"])
             assert not read.error and [grant.key for grant in read.grants] == ["checkpoints/1", "sessions/s/x"]
@@ -183,7 +184,8 @@ async def test_grants_are_of_the_assignment_and_its_own_session(tmp_path: Path) 
                 (
                     {"get": ["sessions/other/x"]},
                     {"get": ["checkpoints/1", "sessions/other/x"]},
-                    {"put": ["../../../../other/x"]},
+                    {"put": ["../../../../other/x"], "put_bytes": [1]},
+                    {"put": ["x", "y"], "put_bytes": [1]},
                     {"get": ["sessions/s/../other/x"]},
                     {"assignment": 2, "put": ["x"]},  # of the other session: there is no such number in this one
                 ),
@@ -191,6 +193,24 @@ async def test_grants_are_of_the_assignment_and_its_own_session(tmp_path: Path) 
             ):
                 answer = await grants(number, **refused)  # type: ignore[arg-type]
                 assert answer.error and not answer.grants, refused
+            with stack.database.begin() as tx:
+                assert sessions.artifact_bytes(tx, "") == 7, "what was granted is counted"
+
+
+async def test_grants_end_with_the_attempt(tmp_path: Path) -> None:
+    async with LeaseStack(tmp_path, launcher=NoTrainers()) as stack:  # type: ignore[arg-type]
+        stack.add_session("s")
+        await stack.train("s", "train", GOOD)
+        run = "sessions/s/runs/r1"
+        for attempt in (1, 2):
+            hello = work.Hello(run=run, attempt=attempt)
+            with stack.database.begin() as tx:
+                reports.hello(tx, run, attempt)
+            request = work.TransferRequest(id=1, assignment=1, put=["a"], put_bytes=[1])
+            name = stack.servicer.name_of(hello, 1)
+            assert name is not None and stack.servicer.grants(hello, name, request).grants
+        old = stack.servicer.grants(work.Hello(run=run, attempt=1), name, request)
+        assert "attempt 1 of sessions/s/runs/r1 has ended (superseded)" in old.error and not old.grants
 
 
 async def test_a_second_stream_of_the_attempt_gets_the_assignment_again(tmp_path: Path) -> None:

@@ -16,33 +16,16 @@ import grpc
 import pytest
 import trustme
 from dressage.api.internal.v1 import run_service_pb2
-from dressage.api.v1 import (
-    artifact_service_pb2,
-    benchmark_service_pb2,
-    environment_service_pb2,
-    intent_service_pb2,
-    session_service_pb2,
-)
 from dressage.cli.main import app
 from dressage.client.loop import LoopThread
 from dressage.local.stack import LocalStack
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from typer.testing import CliRunner
 
-PROTOS = (
-    session_service_pb2,
-    environment_service_pb2,
-    intent_service_pb2,
-    artifact_service_pb2,
-    benchmark_service_pb2,
-)
+from tests.fakes import public_api
+
 AUTHORITY = trustme.CA()
-METHODS = [
-    f"/{service.full_name}/{method.name}"
-    for proto in PROTOS
-    for service in proto.DESCRIPTOR.services_by_name.values()
-    for method in service.methods
-]
+METHODS = [f"/{method}" for method in public_api.METHODS]
 
 
 class Served:

@@ -119,15 +119,15 @@ async def test_processes_of_the_machine_call_it_in_clear(authority: Authority):
 
 
 async def test_probes_get_health_in_clear_and_nothing_else(authority: Authority):
-    async with serving(authority, health_address="127.0.0.1:50152") as (_, _address):
-        async with grpc.aio.insecure_channel("127.0.0.1:50152") as channel:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
-            assert answer.status == health_pb2.HealthCheckResponse.SERVING
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await pb_grpc.EnvironmentServiceStub(channel).GetEnvironment(
-                    pb.GetEnvironmentRequest(name="environments/x"), timeout=5
-                )
-            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    probe = "127.0.0.1:50152"
+    async with serving(authority, health_address=probe), grpc.aio.insecure_channel(probe) as channel:
+        answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await pb_grpc.EnvironmentServiceStub(channel).GetEnvironment(
+                pb.GetEnvironmentRequest(name="environments/x"), timeout=5
+            )
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize("files", [("absent.crt", "absent.key"), ("words", "words")])

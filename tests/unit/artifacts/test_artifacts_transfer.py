@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -89,3 +90,14 @@ def test_failures_name_the_file_and_hide_the_url(tmp_path: Path, bucket: str) ->
     with pytest.raises(InvalidArgument, match=r"grant\.url"):
         upload(Grant(url="ftp://example.org/x"), source)
     assert not (tmp_path / "g").exists()
+
+
+def test_a_grant_is_for_the_size_that_was_declared(tmp_path: Path) -> None:
+    store, source = DirectoryStore(tmp_path / "store"), tmp_path / "f"
+    source.write_bytes(b"12345")
+    granted = store.grant_put("a")
+    upload(replace(granted, size=5), source)
+    source.write_bytes(b"a file that grew")
+    with pytest.raises(PermissionDenied, match="has 16 bytes, but the grant is for 5"):
+        upload(replace(granted, size=5), source)
+    assert store.get("a") == b"12345"

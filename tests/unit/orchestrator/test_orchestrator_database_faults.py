@@ -25,6 +25,7 @@ from dressage.api.v1 import benchmark_service_pb2 as bench_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.serving.access import Quota
 from dressage.serving.errors import to_status
 from dressage_orchestrator import gauges
 from dressage_orchestrator.api import runs as runs_api
@@ -41,6 +42,7 @@ from dressage_orchestrator.launch.local import LocalLauncher
 from dressage_orchestrator.launch.protocol import AttemptResult, Launch
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.notifications import Notifier
+from dressage_orchestrator.quotas import Quotas
 from dressage_orchestrator.service import Sessions
 from google.rpc import code_pb2
 
@@ -443,12 +445,14 @@ class NoWorkflows:
         raise self.error
 
 
+NO_QUOTAS = Quotas(lambda name: Quota(), lambda pool: 1, elicit_dollars=1.0)
+
+
 @pytest.mark.parametrize("programming", [False, True])
 async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Database, *, programming: bool) -> None:
     error: Exception = RuntimeError("a fault of ours") if programming else DatabaseLost("full")
-    service = Sessions(
-        settings=None, database=database, agent=None, workflows=NoWorkflows(error), methods=METHODS, pools=[]
-    )  # type: ignore[arg-type]
+    given: Any = {"settings": None, "agent": None, "workflows": NoWorkflows(error), "quotas": NO_QUOTAS}
+    service = Sessions(database=database, methods=METHODS, pools=[], **given)
 
     async def prepared(spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
         return spec, False
@@ -464,10 +468,11 @@ async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Da
 
 
 async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
-    service = Sessions(settings=None, database=database, agent=None, workflows=None, methods=METHODS, pools=[])  # type: ignore[arg-type]
+    given: Any = {"settings": None, "agent": None, "workflows": None, "quotas": NO_QUOTAS}
+    service = Sessions(database=database, methods=METHODS, pools=[], **given)
     created: list[str] = []
 
-    async def create_session(request: pb.CreateSessionRequest) -> v1.Session:
+    async def create_session(request: pb.CreateSessionRequest, *, owner: str) -> v1.Session:
         created.append(request.session_id)
         with database.begin() as tx:
             sessions.create(tx, request.session_id, request.spec)

@@ -207,6 +207,7 @@ class Benchmark(google.protobuf.message.Message):
     GROUPS_FIELD_NUMBER: builtins.int
     STOPPED_REASON_FIELD_NUMBER: builtins.int
     END_TIME_FIELD_NUMBER: builtins.int
+    OWNER_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`benchmarks/{benchmark}`."""
     completed: builtins.int
@@ -223,6 +224,8 @@ class Benchmark(google.protobuf.message.Message):
     """Current or last stage, from 1; 0 without stages."""
     stopped_reason: builtins.str
     """Why the benchmark ended before all cases did: the gate that a stage did not reach, or `cancelled`; empty otherwise."""
+    owner: builtins.str
+    """Name of the principal that created the benchmark; its sessions have the same owner."""
     @property
     def cases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BenchmarkCase]:
         """The cases."""
@@ -259,9 +262,10 @@ class Benchmark(google.protobuf.message.Message):
         groups: collections.abc.Iterable[Global___BenchmarkGroup] | None = ...,
         stopped_reason: builtins.str = ...,
         end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        owner: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "template", b"template"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "cases", b"cases", "completed", b"completed", "create_time", b"create_time", "end_time", b"end_time", "groups", b"groups", "name", b"name", "passed", b"passed", "stage", b"stage", "stage_gate", b"stage_gate", "staged", b"staged", "stopped_reason", b"stopped_reason", "template", b"template"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancelled", b"cancelled", "cases", b"cases", "completed", b"completed", "create_time", b"create_time", "end_time", b"end_time", "groups", b"groups", "name", b"name", "owner", b"owner", "passed", b"passed", "stage", b"stage", "stage_gate", b"stage_gate", "staged", b"staged", "stopped_reason", b"stopped_reason", "template", b"template"]) -> None: ...
 
 Global___Benchmark: typing_extensions.TypeAlias = Benchmark
 

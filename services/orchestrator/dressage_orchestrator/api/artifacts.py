@@ -9,11 +9,13 @@ from typing import Any
 
 from dressage.api.v1 import artifact_service_pb2 as pb
 from dressage.artifacts import ArtifactInfo, ArtifactStore
-from dressage.errors import InvalidArgument
+from dressage.errors import InvalidArgument, NotFound
 
 from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.clock import timestamp
+from dressage_orchestrator.database import sessions
+from dressage_orchestrator.service import Sessions
 
 _CHUNK = 1 << 20
 _TYPES = {
@@ -28,30 +30,52 @@ _TYPES = {
 class ArtifactServicer:
     """See `ArtifactService` in the protos."""
 
-    def __init__(self, store: ArtifactStore) -> None:
+    def __init__(self, store: ArtifactStore, service: Sessions, pages: paging.PageTokens) -> None:
         self._store = store
+        self._pages = pages
+        self._service = service
 
     async def ListArtifacts(self, request: pb.ListArtifactsRequest, context: Any) -> pb.ListArtifactsResponse:
-        after = paging.decode(request.page_token, "artifacts", request.prefix) or ""
+        after = self._pages.decode(request.page_token, "artifacts", request.prefix) or ""
         size = paging.page_size(request.page_size, default=200)
         page = partial(self._store.page, request.prefix, after=after, limit=size + 1)
         infos = await threads.run(threads.REQUESTS, page)
-        token = paging.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
-        shown = [_artifact(info) for info in infos[:size]]
+        token = self._pages.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
+        deleted = await self._deleted({_session(info.key) for info in infos[:size]})
+        shown = [_artifact(info) for info in infos[:size] if _session(info.key) not in deleted]
         return pb.ListArtifactsResponse(artifacts=shown, next_page_token=token)
 
+    async def _deleted(self, names: set[str]) -> set[str]:
+        """Those of the sessions that are deleted."""
+        return await self._service.read(lambda tx: sessions.deleted_among(tx, sorted(names - {""})))
+
+    async def _require_readable(self, key: str) -> None:
+        """:raises NotFound: for an artifact of a deleted session."""
+        session = _session(key)
+        if session and await self._deleted({session}):
+            message = f"no artifact {key!r}: its session is deleted; `dressage sessions undelete {session}` restores it"
+            raise NotFound(message, reason="SESSION_DELETED", metadata={"key": key})
+
     async def GetArtifact(self, request: pb.GetArtifactRequest, context: Any) -> pb.Artifact:
+        await self._require_readable(request.key)
         return _artifact(await threads.run(threads.REQUESTS, self._store.info, request.key))
 
     async def ReadArtifact(
         self, request: pb.ReadArtifactRequest, context: Any
     ) -> AsyncIterator[pb.ReadArtifactResponse]:
+        await self._require_readable(request.key)
         info = await threads.run(threads.REQUESTS, self._store.info, request.key)
         if request.offset > info.size:
             raise InvalidArgument(field="offset", value=request.offset, expected=f"at most the size, {info.size}")
         chunks = self._store.read(request.key, _CHUNK, offset=request.offset)
         while (chunk := await threads.run(threads.REQUESTS, next, chunks, None)) is not None:
             yield pb.ReadArtifactResponse(data=chunk)
+
+
+def _session(key: str) -> str:
+    """Id of the session that an artifact belongs to; empty for others."""
+    parts = key.split("/", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == "sessions" else ""
 
 
 def _artifact(info: ArtifactInfo) -> pb.Artifact:

@@ -20,8 +20,9 @@ _POLL_SECONDS = 2.0
 class BenchmarkServicer:
     """See `BenchmarkService` in the protos."""
 
-    def __init__(self, driver: Benchmarks, service: Sessions, notifier: Notifier) -> None:
+    def __init__(self, driver: Benchmarks, service: Sessions, notifier: Notifier, pages: paging.PageTokens) -> None:
         self._driver = driver
+        self._pages = pages
         self._service = service
         self._notifier = notifier
 
@@ -32,11 +33,11 @@ class BenchmarkServicer:
         return await self._service.read(lambda tx: benchmarks.get(tx, request.name))
 
     async def ListBenchmarks(self, request: pb.ListBenchmarksRequest, context: Any) -> pb.ListBenchmarksResponse:
-        position = paging.decode(request.page_token, "benchmarks")
+        position = self._pages.decode(request.page_token, "benchmarks")
         size = paging.page_size(request.page_size)
         before = tuple(position) if position else None
         rows = await self._service.read(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
-        token = paging.encode(rows[size - 1][1], "benchmarks") if len(rows) > size else ""
+        token = self._pages.encode(rows[size - 1][1], "benchmarks") if len(rows) > size else ""
         return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def WatchBenchmark(

@@ -14,14 +14,17 @@ from dressage_orchestrator.api import paging
 class EnvironmentServicer:
     """See `EnvironmentService` in the protos."""
 
+    def __init__(self, pages: paging.PageTokens) -> None:
+        self._pages = pages
+
     async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.Environment:
         return _environment(load_card(request.name.removeprefix("environments/")))
 
     async def ListEnvironments(self, request: pb.ListEnvironmentsRequest, context: Any) -> pb.ListEnvironmentsResponse:
-        after = paging.decode(request.page_token, "environments") or ""
+        after = self._pages.decode(request.page_token, "environments") or ""
         size = paging.page_size(request.page_size)
         cards = sorted((card for card in list_cards() if card.id > after), key=lambda card: card.id)
-        token = paging.encode(cards[size - 1].id, "environments") if len(cards) > size else ""
+        token = self._pages.encode(cards[size - 1].id, "environments") if len(cards) > size else ""
         shown = [_environment(card) for card in cards[:size]]
         return pb.ListEnvironmentsResponse(environments=shown, next_page_token=token)
 

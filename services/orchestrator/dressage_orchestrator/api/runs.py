@@ -13,12 +13,12 @@ import structlog
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore, Grant
-from dressage.errors import DressageError, InvalidArgument, NotFound, PermissionDenied
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
 
 from dressage_orchestrator import metrics, resource_names, threads
 from dressage_orchestrator.api.checkpoint_retention import delete_old
 from dressage_orchestrator.clock import system_clock
-from dressage_orchestrator.database import assignments, reports, runs
+from dressage_orchestrator.database import assignments, reports, runs, sessions
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.database.reports import Fence, Limits
@@ -219,8 +219,10 @@ class RunServicer:
         """Log an outage of the database, after which the stream continues."""
         self._log.warning("the database is unavailable", run=hello.run, attempt=hello.attempt, error=lost.message)
 
-    def grants(self, name: str, request: work.TransferRequest) -> work.TransferGrants:
+    def grants(self, hello: work.Hello, name: str, request: work.TransferRequest) -> work.TransferGrants:
         """Grant all requested keys, or none with an error.
+
+        An attempt that was superseded, or whose run has ended, gets none.
 
         :param name: name of the assignment that keys are relative to.
         """
@@ -230,10 +232,35 @@ class RunServicer:
                 _add(answer, key, self._store.grant_put(f"{name}/{key}"))
             for key in request.get:
                 _add(answer, key, self._store.grant_get(_download_key(name, key)))
+            self._admit_transfer(hello, request)  # last, so that refused keys are not counted
+        except DatabaseLost:
+            raise  # ends the stream; the trainer asks again after it has redialled
         except DressageError as error:
             del answer.grants[:]
             answer.error = error.message
         return answer
+
+    def _admit_transfer(self, hello: work.Hello, request: work.TransferRequest) -> None:
+        """Check that the attempt holds its run, and count what it is about to store.
+
+        :raises FailedPrecondition: if it does not.
+        :raises InvalidArgument: if only some keys have a size.
+        :raises DatabaseLost: if the database cannot be used now.
+        """
+        # A trainer of the previous version sends no sizes, and outlives an upgrade.
+        if request.put_bytes and len(request.put_bytes) != len(request.put):
+            sizes = len(request.put_bytes)
+            raise InvalidArgument(
+                field="put_bytes", value=sizes, expected=f"a size for each of {len(request.put)} keys"
+            )
+        with self._database.begin() as tx:
+            row = runs.find(tx, hello.run)
+            fence = reports.fence(row, hello.attempt)
+            if fence is not Fence.OPEN or row is None:
+                message = f"attempt {hello.attempt} of {hello.run} has ended ({fence.name.lower()}); it gets no grants"
+                raise FailedPrecondition(message, reason="ATTEMPT_ENDED")
+            if request.put_bytes:
+                sessions.add_artifact_bytes(tx, resource_names.parse_run(hello.run).session, sum(request.put_bytes))
 
 
 class _Lease:
@@ -285,7 +312,7 @@ class _Lease:
             error = f"the session has no assignment {request.assignment}"
             granted = work.TransferGrants(id=request.id, error=error)
         else:
-            granted = await threads.run(threads.TRAINERS, self._servicer.grants, name, request)
+            granted = await threads.run(threads.TRAINERS, self._servicer.grants, self._hello, name, request)
         await self._answers.put(work.WorkResponse(transfer_grants=granted))
 
     async def _name(self, assignment: int) -> str | None:

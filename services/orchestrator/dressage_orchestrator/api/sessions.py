@@ -35,9 +35,15 @@ class SessionServicer:
     """See `SessionService` in the protos."""
 
     def __init__(
-        self, service: Sessions, feedback: HumanFeedback, notifier: Notifier, controller: RunController
+        self,
+        service: Sessions,
+        feedback: HumanFeedback,
+        notifier: Notifier,
+        controller: RunController,
+        pages: paging.PageTokens,
     ) -> None:
         self._service = service
+        self._pages = pages
         self._feedback = feedback
         self._notifier = notifier
         self._controller = controller
@@ -51,7 +57,7 @@ class SessionServicer:
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
         question = ("sessions", request.show_deleted, request.state)
-        position = paging.decode(request.page_token, *question)
+        position = self._pages.decode(request.page_token, *question)
         size = paging.page_size(request.page_size)
         rows = await self._service.read(
             lambda tx: sessions.page(
@@ -62,7 +68,7 @@ class SessionServicer:
                 state=request.state,
             )
         )
-        token = paging.encode(rows[size - 1][1], *question) if len(rows) > size else ""
+        token = self._pages.encode(rows[size - 1][1], *question) if len(rows) > size else ""
         return pb.ListSessionsResponse(sessions=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> v1.Session:
@@ -110,7 +116,7 @@ class SessionServicer:
 
     async def ListIterations(self, request: pb.ListIterationsRequest, context: Any) -> pb.ListIterationsResponse:
         session = resource_names.parse_session(request.parent)
-        after = paging.decode(request.page_token, "iterations", session) or 0
+        after = self._pages.decode(request.page_token, "iterations", session) or 0
         size = paging.page_size(request.page_size)
 
         def read(tx: ReadTransaction) -> list[v1.Iteration]:
@@ -118,7 +124,7 @@ class SessionServicer:
             return sessions.iterations(tx, session, after=after, limit=size + 1)
 
         iterations = await self._service.read(read)
-        token = paging.encode(iterations[size - 1].number, "iterations", session) if len(iterations) > size else ""
+        token = self._pages.encode(iterations[size - 1].number, "iterations", session) if len(iterations) > size else ""
         return pb.ListIterationsResponse(iterations=iterations[:size], next_page_token=token)
 
     async def GetRun(self, request: pb.GetRunRequest, context: Any) -> v1.Run:
@@ -126,7 +132,7 @@ class SessionServicer:
 
     async def ListRuns(self, request: pb.ListRunsRequest, context: Any) -> pb.ListRunsResponse:
         session = resource_names.parse_session(request.parent)
-        after = paging.decode(request.page_token, "runs", session) or 0
+        after = self._pages.decode(request.page_token, "runs", session) or 0
         size = paging.page_size(request.page_size)
 
         def read(tx: ReadTransaction) -> list[runs.RunRow]:
@@ -134,7 +140,7 @@ class SessionServicer:
             return runs.page(tx, session, after=after, limit=size + 1)
 
         rows = await self._service.read(read)
-        token = paging.encode(rows[size - 1].number, "runs", session) if len(rows) > size else ""
+        token = self._pages.encode(rows[size - 1].number, "runs", session) if len(rows) > size else ""
         return pb.ListRunsResponse(runs=[row.run for row in rows[:size]], next_page_token=token)
 
     async def GetAssignment(self, request: pb.GetAssignmentRequest, context: Any) -> v1.Assignment:
@@ -146,7 +152,7 @@ class SessionServicer:
             session, number = resource_names.parse_session(parent.removesuffix("/iterations/-")), None
         else:
             session, number = resource_names.parse_iteration(parent)
-        position = paging.decode(request.page_token, "assignments", parent)
+        position = self._pages.decode(request.page_token, "assignments", parent)
         size = paging.page_size(request.page_size)
 
         def read(tx: ReadTransaction) -> list[tuple[v1.Assignment, tuple[int, str]]]:
@@ -155,7 +161,7 @@ class SessionServicer:
             return assignments.page(tx, session, iteration=number, after=after, limit=size + 1)
 
         rows = await self._service.read(read)
-        token = paging.encode(rows[size - 1][1], "assignments", parent) if len(rows) > size else ""
+        token = self._pages.encode(rows[size - 1][1], "assignments", parent) if len(rows) > size else ""
         return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in rows[:size]], next_page_token=token)
 
     async def ReadRunLog(self, request: pb.ReadRunLogRequest, context: Any) -> pb.ReadRunLogResponse:

@@ -37,6 +37,14 @@ def get(tx: ReadTransaction, name: str) -> pb.Benchmark:
     return pb.Benchmark.FromString(row.data)
 
 
+def owner(tx: ReadTransaction, name: str) -> str | None:
+    """Name of the principal that owns a benchmark; None if there is no such benchmark."""
+    try:
+        return get(tx, name).owner
+    except NotFound:
+        return None
+
+
 def page(
     tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None
 ) -> list[tuple[pb.Benchmark, tuple[int, str]]]:

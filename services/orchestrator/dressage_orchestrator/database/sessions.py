@@ -33,6 +33,7 @@ ENDED = frozenset(
 _THIS = SESSIONS.c.id == sa.bindparam("session")
 _GET = sa.select(SESSIONS).where(_THIS)
 _CANCEL_REASON = sa.select(SESSIONS.c.cancel_reason).where(_THIS)
+_OWNER = sa.select(SESSIONS.c.owner).where(_THIS)
 _ITERATIONS_OF = ITERATIONS.c.session == sa.bindparam("session")
 _ITERATION = sa.select(ITERATIONS.c.data).where(_ITERATIONS_OF, ITERATIONS.c.number == sa.bindparam("number"))
 _ITERATIONS = (
@@ -49,11 +50,12 @@ def _missing(session: str) -> NotFound:
 
 
 def create(
-    tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward", goal: str = ""
+    tx: Transaction, session: str, spec: v1.SessionSpec, *, method: str = "reward", goal: str = "", owner: str = ""
 ) -> v1.Session:
     """Store a new session, PENDING.
 
     :param method: name of the method.
+    :param owner: name of the principal that it belongs to.
     :param goal: the score required to succeed, as text.
     :raises AlreadyExists: when the id is taken.
     """
@@ -61,11 +63,11 @@ def create(
     if tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id == session)).one_or_none() is not None:
         raise AlreadyExists(f"session {session!r} exists; choose another id", reason="SESSION_EXISTS")
     message = v1.Session(name=resource_names.session_name(session), spec=spec, state=v1.SESSION_STATE_PENDING)
-    message.method, message.goal = method, goal
+    message.method, message.goal, message.owner = method, goal, owner
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
     row = {"id": session, "data": message.SerializeToString(), "state": message.state, "deleted": False, "version": 1}
-    tx.execute(sa.insert(SESSIONS).values(**row, create_micros=micros(tx.now), last_sequence=0))
+    tx.execute(sa.insert(SESSIONS).values(**row, create_micros=micros(tx.now), last_sequence=0, owner=owner))
     events.append(tx, session, ev.Event(state_changed=ev.StateChanged(state=message.state)))
     message.etag = "1"
     return message
@@ -111,6 +113,36 @@ def page(
 def in_states(tx: ReadTransaction, states: frozenset[int]) -> list[v1.Session]:
     """List sessions in any of the states."""
     return [_read(row) for row in tx.execute(sa.select(SESSIONS).where(SESSIONS.c.state.in_(sorted(states))))]
+
+
+def owner(tx: ReadTransaction, session: str) -> str | None:
+    """Name of the principal that owns a session; None if there is no such session."""
+    row = tx.execute(_OWNER, {"session": session}).one_or_none()
+    return None if row is None else str(row.owner)
+
+
+def of_owner(tx: ReadTransaction, owner: str) -> list[v1.Session]:
+    """List the sessions of a principal, also deleted ones."""
+    return [_read(row) for row in tx.execute(sa.select(SESSIONS).where(SESSIONS.c.owner == owner))]
+
+
+def artifact_bytes(tx: ReadTransaction, owner: str) -> int:
+    """Bytes that trainers stored for a principal's sessions, without deleted ones."""
+    total = sa.select(sa.func.sum(SESSIONS.c.artifact_bytes))
+    query = total.where(SESSIONS.c.owner == owner, SESSIONS.c.deleted.is_(False))
+    return int(tx.execute(query).scalar_one() or 0)
+
+
+def add_artifact_bytes(tx: Transaction, session: str, size: int) -> None:
+    """Count bytes that a trainer is about to store for a session."""
+    total = SESSIONS.c.artifact_bytes + size
+    tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(artifact_bytes=total))
+
+
+def deleted_among(tx: ReadTransaction, names: Sequence[str]) -> set[str]:
+    """Ids of those of the given sessions that are deleted."""
+    query = sa.select(SESSIONS.c.id).where(SESSIONS.c.id.in_(names), SESSIONS.c.deleted.is_(True))
+    return {row.id for row in tx.execute(query)}
 
 
 def counts(tx: ReadTransaction) -> dict[int, int]:

@@ -36,8 +36,11 @@ SESSIONS = Table(
     Column("end_micros", BigInteger, nullable=False, default=0, server_default="0"),  # 0: active, or not known
     Column("delete_micros", BigInteger, nullable=False, default=0, server_default="0"),  # 0: not deleted, or not known
     Column("removed", Integer, nullable=False, default=0, server_default="0"),  # what retention removed, see `Removed`
+    Column("owner", String(200), nullable=False, default="", server_default=""),  # name of a principal
+    Column("artifact_bytes", BigInteger, nullable=False, default=0, server_default="0"),  # stored by its trainers
     Index("sessions_by_time", "create_micros", "id"),
     Index("sessions_by_end", "removed", "end_micros"),
+    Index("sessions_by_owner", "owner"),
 )
 
 ITERATIONS = Table(
@@ -172,6 +175,16 @@ BENCHMARKS = Table(
     Column("ended", Boolean, nullable=False, default=False),
     Column("create_micros", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False, default=1),
+)
+
+CHARGES = Table(
+    "charges",
+    METADATA,
+    Column("key", String(200), primary_key=True),
+    Column("principal", String(200), nullable=False),
+    Column("dollars", Float, nullable=False),
+    Column("create_micros", BigInteger, nullable=False),
+    Index("charges_by_time", "create_micros", "principal"),
 )
 
 IDEMPOTENCY_KEYS = Table(

@@ -21,6 +21,7 @@ from typing import TypeVar
 import structlog
 from dressage.artifacts.atomic import make_private_file, make_private_folder
 from dressage.errors import Unavailable
+from dressage.log_tails import without_tracebacks
 
 from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch, ResultListener
 
@@ -258,7 +259,7 @@ class LocalLauncher:
                 if log.tell() < MAX_LOG_BYTES:
                     log.write(chunk)
                     log.flush()
-        text = tail.decode("utf-8", "replace").replace(launch.token, "[token]")
+        text = without_tracebacks(tail.decode("utf-8", "replace").replace(launch.token, "[token]"))
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -105,16 +105,16 @@ class AssignmentContext:
     def _finished_items(self) -> frozenset[str]:
         return frozenset(self.assignment.finished_items)
 
-    async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
+    async def grants(self, *, put: Mapping[str, int] | None = None, get: Sequence[str] = ()) -> dict[str, Grant]:
         """Request grants to put and get files of this assignment; `files.put_files` and `files.get_file` take this context.
 
-        :param put: keys relative to the assignment.
+        :param put: sizes in bytes by key relative to the assignment.
         :param get: keys relative to the assignment, or full ones below its session.
         :returns: a grant by key.
         :raises FailedPrecondition: if the orchestrator refuses.
         :raises Unavailable: if it does not answer in time.
         """
-        return await self.work.grants(self.assignment.id, put=put, get=get)
+        return await self.work.grants(self.assignment.id, put=put or {}, get=get)
 
 
 async def first_of(*awaited: asyncio.Event | asyncio.Future[Any], timeout: float | None = None) -> None:

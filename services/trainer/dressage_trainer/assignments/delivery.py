@@ -142,7 +142,7 @@ class Delivery:
 
         :param again: whether the policy was evaluated as a checkpoint before; its rollouts get other keys, as they may be read.
         """
-        chosen = representative([episode.proposed_return for episode in episodes])
+        chosen = representative([episode.stock_return for episode in episodes])
         folder, part = f"members/{reference.member}/rollouts", "_final" if again else ""
         keys = {label: f"{folder}/{reference.env_step}{part}_{label}.npz" for label in LABELS}
         files = {}

@@ -21,6 +21,7 @@ from dressage.contracts import RewardError, score_in_sandbox
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import DeadlineExceeded, Internal, ResourceExhausted
+from dressage.log_tails import without_tracebacks
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
@@ -203,7 +204,7 @@ class _Evaluator:
                 ) from None
             if ended.stderr_tail and not isinstance(error, DeadlineExceeded):
                 raise Internal(
-                    f"the evaluator failed: {ended.stderr_tail[-2000:]}", reason="EVALUATOR_FAILED"
+                    f"the evaluator failed: {without_tracebacks(ended.stderr_tail)[-2000:]}", reason="EVALUATOR_FAILED"
                 ) from None
             raise
         if unwritten:

@@ -23,6 +23,7 @@ from dressage.envs.cards import load_card
 from dressage.envs.packs import process as pack_process
 from dressage.envs.packs.registry import damaged, reinstall_remedy
 from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, ResourceExhausted, Unavailable
+from dressage.log_tails import without_tracebacks
 from dressage.programs.languages.failures import FAILED
 from dressage.programs.languages.failures import ended as language_ended
 from dressage.programs.languages.store import language_code
@@ -279,7 +280,7 @@ class Player:
         if self.pack:
             return self._failure_of_pack(ended, error)
         if ended.stderr_tail and not isinstance(error, DeadlineExceeded):
-            return Internal(f"a player failed: {ended.stderr_tail[-2000:]}", reason="PLAYER_FAILED")
+            return Internal(f"a player failed: {without_tracebacks(ended.stderr_tail)[-2000:]}", reason="PLAYER_FAILED")
         return error
 
     def _failure_of_pack(self, ended: Exit, error: DressageError) -> DressageError:

@@ -25,14 +25,16 @@ class Episode:
     proposed_return: float
 
 
-def representative(proposed_returns: Sequence[float]) -> dict[str, int]:
-    """Return the indices of the episodes nearest the 10 %, 50 % and 90 % quantile of the proposed returns (ties: the first).
+def representative(stock_returns: Sequence[float]) -> dict[str, int]:
+    """Return the indices of the episodes nearest the 10 %, 50 % and 90 % quantile of the stock returns (ties: the first).
+
+    The environment's own return orders them: with its own return, a generated reward could choose what the judge sees.
 
     :raises ValueError: if there is no episode.
     """
-    if not proposed_returns:
+    if not stock_returns:
         raise ValueError("no episode to choose from")
-    order = np.argsort(np.asarray(proposed_returns), kind="stable")
+    order = np.argsort(np.asarray(stock_returns), kind="stable")
     last = len(order) - 1
     return {label: int(order[round(quantile * last)]) for label, quantile in LABELS.items()}
 
@@ -60,7 +62,7 @@ def evaluation(episodes: Sequence[Episode], *, env_step: int, keys: Mapping[str,
         speed = mean_speed(episode.trajectory)
         if speed is not None:
             message.speeds.append(speed)
-    for label, index in representative([episode.proposed_return for episode in episodes]).items():
+    for label, index in representative([episode.stock_return for episode in episodes]).items():
         chosen = episodes[index]
         message.rollouts.add(
             artifact=keys[label],

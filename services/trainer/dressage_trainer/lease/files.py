@@ -79,7 +79,7 @@ def _open_below(root: Path, parts: tuple[str, ...]) -> int:
 class GrantSource(Protocol):
     """Gives grants for files of an assignment, as `AssignmentContext` does."""
 
-    async def grants(self, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
+    async def grants(self, *, put: Mapping[str, int] | None = None, get: Sequence[str] = ()) -> dict[str, Grant]:
         """Return a grant by key."""
 
 
@@ -87,12 +87,12 @@ async def put_files(source: GrantSource, files: Mapping[str, Path]) -> None:
     """Upload files by key (relative to the assignment); each is retried by itself while the store is unavailable."""
     if not files:
         return
-    grants = await source.grants(put=list(files))
+    grants = await source.grants(put={key: path.stat().st_size for key, path in files.items()})
     for key, path in files.items():
         async for attempt in _retrying():
             with attempt:
                 if attempt.retry_state.attempt_number > 1:  # a presigned URL may have expired meanwhile
-                    grants.update(await source.grants(put=[key]))
+                    grants.update(await source.grants(put={key: path.stat().st_size}))
                 await asyncio.to_thread(upload, grants[key], path)
 
 

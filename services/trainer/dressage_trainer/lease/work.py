@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -348,10 +348,12 @@ class WorkStream:
             return False
         return True
 
-    async def grants(self, assignment: int, *, put: Sequence[str] = (), get: Sequence[str] = ()) -> dict[str, Grant]:
+    async def grants(
+        self, assignment: int, *, put: Mapping[str, int] | None = None, get: Sequence[str] = ()
+    ) -> dict[str, Grant]:
         """Request grants to put and get files of an assignment.
 
-        :param put: keys relative to the assignment.
+        :param put: sizes in bytes by key relative to the assignment.
         :param get: keys relative to the assignment, or full ones below its session.
         :returns: a grant by key.
         :raises FailedPrecondition: if the orchestrator refuses.
@@ -359,7 +361,9 @@ class WorkStream:
         """
         state = self._state
         self._note_silence()
-        request = pb.TransferRequest(id=state.next_transfer, assignment=assignment, put=put, get=get)
+        sizes = put or {}
+        request = pb.TransferRequest(id=state.next_transfer, assignment=assignment, put=sizes.keys(), get=get)
+        request.put_bytes.extend(sizes.values())
         state.next_transfer += 1
         future: asyncio.Future[pb.TransferGrants] = asyncio.get_running_loop().create_future()
         state.transfers[request.id] = (request, future)
@@ -372,4 +376,7 @@ class WorkStream:
             state.transfers.pop(request.id, None)
         if answer.error:
             raise FailedPrecondition(f"the orchestrator refuses a transfer: {answer.error}", reason="TRANSFER_REFUSED")
-        return {grant.key: Grant(url=grant.url, headers=dict(grant.headers)) for grant in answer.grants}
+        return {
+            grant.key: Grant(url=grant.url, headers=dict(grant.headers), size=sizes.get(grant.key))
+            for grant in answer.grants
+        }

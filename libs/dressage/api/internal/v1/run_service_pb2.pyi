@@ -1391,6 +1391,7 @@ class TransferRequest(google.protobuf.message.Message):
     ASSIGNMENT_FIELD_NUMBER: builtins.int
     PUT_FIELD_NUMBER: builtins.int
     GET_FIELD_NUMBER: builtins.int
+    PUT_BYTES_FIELD_NUMBER: builtins.int
     id: builtins.int
     """Number of the request in this stream."""
     assignment: builtins.int
@@ -1403,6 +1404,10 @@ class TransferRequest(google.protobuf.message.Message):
     def get(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Keys to download: relative to the assignment, or with the prefix `sessions/`."""
 
+    @property
+    def put_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Sizes in bytes of the files to upload, in the order of their keys; each at most 4 GiB. A grant is for this size."""
+
     def __init__(
         self,
         *,
@@ -1410,8 +1415,9 @@ class TransferRequest(google.protobuf.message.Message):
         assignment: builtins.int = ...,
         put: collections.abc.Iterable[builtins.str] | None = ...,
         get: collections.abc.Iterable[builtins.str] | None = ...,
+        put_bytes: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "get", b"get", "id", b"id", "put", b"put"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["assignment", b"assignment", "get", b"get", "id", b"id", "put", b"put", "put_bytes", b"put_bytes"]) -> None: ...
 
 Global___TransferRequest: typing_extensions.TypeAlias = TransferRequest
 

@@ -12,6 +12,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from dressage.log_tails import without_tracebacks
+
 from dressage_orchestrator.launch.kubernetes import manifest
 from dressage_orchestrator.launch.kubernetes.remedies import FAILURES, REMEDIES
 from dressage_orchestrator.launch.local import EXIT_CHECKPOINTED
@@ -180,7 +182,7 @@ def _pod_failure(run: str, pod: Mapping[str, Any], first: int, token: str) -> No
             run, attempt, "OOM_KILLED", "the kernel killed the trainer: out of memory", counts=True, attempt_ended=True
         )
     if ended:
-        text = f"exit code {code}" + (f"; its log ends with:\n{log}" if log else "")
+        text = f"exit code {code}" + (f"; its log ends with:\n{without_tracebacks(log)}" if log else "")
         return _notice(run, attempt, "TRAINER_FAILED", text, counts=True, attempt_ended=True)
     text = ": ".join(str(status[key]) for key in ("reason", "message") if status.get(key)) or "the pod was lost"
     return _notice(run, attempt, "POD_LOST", text, counts=True, attempt_ended=True)
@@ -237,7 +239,7 @@ def _ended(
     conditions = _conditions(job)
     if _is_true(conditions.get("Complete")):
         log = str(_terminated(ordered[-1]).get("message") or "") if ordered else ""
-        message = "exit code 0" + (f"; its log ends with:\n{log}" if log else "")
+        message = "exit code 0" + (f"; its log ends with:\n{without_tracebacks(log)}" if log else "")
         return AttemptResult(run, first, ExitKind.DONE, message.replace(token or "\0", "[token]"), last_attempt=last)
     failed = conditions.get("Failed")
     if not _is_true(failed):

@@ -1,0 +1,169 @@
+"""Who may call what: a rule for each method of the public API, rates, and the audit log.
+
+A method without a rule is refused for everybody, so that a new one cannot be open by mistake; a test compares the table with
+the descriptors. Principals read everything on the server. They change what they own; administrators change everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import structlog
+from dressage.errors import PermissionDenied, ResourceExhausted
+from dressage.serving.access import Principal, Role
+
+from dressage_orchestrator.database import benchmarks, sessions
+from dressage_orchestrator.database.engine import ReadTransaction
+from dressage_orchestrator.principals import Principals
+from dressage_orchestrator.service import Sessions
+
+_BURST_SECONDS = 5.0
+_MAX_BUCKETS = 10_000
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Who may call a method."""
+
+    role: Role
+    owned: Literal["", "session", "benchmark"] = ""
+    """Kind of the resource that the request changes, which the caller must own."""
+    field: str = "name"
+    """Field of the request with the resource's name, or a name or key below it."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether calls are recorded in the audit log."""
+        return self.role > Role.VIEWER
+
+
+_READ = Rule(Role.VIEWER)
+_CREATE = Rule(Role.USER)
+_CHANGE = Rule(Role.USER, "session")
+
+RULES: dict[str, Rule] = {
+    "dressage.v1.SessionService/CreateSession": _CREATE,
+    "dressage.v1.SessionService/EstimateSession": _READ,
+    "dressage.v1.SessionService/GetSession": _READ,
+    "dressage.v1.SessionService/ListSessions": _READ,
+    "dressage.v1.SessionService/WatchSession": _READ,
+    "dressage.v1.SessionService/GetIteration": _READ,
+    "dressage.v1.SessionService/ListIterations": _READ,
+    "dressage.v1.SessionService/GetRun": _READ,
+    "dressage.v1.SessionService/ListRuns": _READ,
+    "dressage.v1.SessionService/ReadRunLog": _READ,
+    "dressage.v1.SessionService/GetAssignment": _READ,
+    "dressage.v1.SessionService/ListAssignments": _READ,
+    "dressage.v1.SessionService/GetLineage": _READ,
+    "dressage.v1.SessionService/CancelSession": _CHANGE,
+    "dressage.v1.SessionService/ResumeSession": _CHANGE,
+    "dressage.v1.SessionService/SteerSession": _CHANGE,
+    "dressage.v1.SessionService/ApproveSession": _CHANGE,
+    "dressage.v1.SessionService/DeleteSession": _CHANGE,
+    "dressage.v1.SessionService/UndeleteSession": _CHANGE,
+    "dressage.v1.SessionService/LabelRollout": Rule(Role.USER, "session", "rollout"),
+    "dressage.v1.EnvironmentService/GetEnvironment": _READ,
+    "dressage.v1.EnvironmentService/ListEnvironments": _READ,
+    "dressage.v1.IntentService/Elicit": _CREATE,
+    "dressage.v1.ArtifactService/ListArtifacts": _READ,
+    "dressage.v1.ArtifactService/GetArtifact": _READ,
+    "dressage.v1.ArtifactService/ReadArtifact": _READ,
+    "dressage.v1.BenchmarkService/CreateBenchmark": _CREATE,
+    "dressage.v1.BenchmarkService/GetBenchmark": _READ,
+    "dressage.v1.BenchmarkService/ListBenchmarks": _READ,
+    "dressage.v1.BenchmarkService/WatchBenchmark": _READ,
+    "dressage.v1.BenchmarkService/CancelBenchmark": Rule(Role.USER, "benchmark"),
+    "dressage.v1.MaintenanceService/CollectGarbage": Rule(Role.ADMIN),
+}
+"""By `package.Service/Method`."""
+
+
+class PublicGate:
+    """See `dressage.serving.access.Gate`."""
+
+    def __init__(
+        self, service: Sessions, principals: Principals, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._service = service
+        self._principals = principals
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._audit = structlog.get_logger("dressage.audit")
+
+    def enter(self, principal: Principal, method: str) -> None:
+        rate = self._principals.quota(principal.name).requests_per_second
+        if rate:
+            self._take(principal.name, rate)
+        rule = RULES.get(method)
+        if rule is None or principal.role < rule.role:
+            needed = "it has no rule" if rule is None else f"it needs the role {rule.role.name.lower()}"
+            message = f"{principal.name} ({principal.role.name.lower()}) may not call {method}: {needed}"
+            raise PermissionDenied(message, reason="ROLE_TOO_LOW")
+
+    def _take(self, name: str, rate: float) -> None:
+        bucket = self._buckets.pop(name, None) or _Bucket(rate * _BURST_SECONDS, self._clock())
+        self._buckets[name] = bucket  # at the end, so that the least recently used one goes first
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        wait = bucket.take(self._clock(), rate)
+        if wait > 0:
+            message = f"{name} calls more than {rate:g} times a second; wait {wait:.1f} s"
+            raise ResourceExhausted(message, reason="RATE_LIMITED", retry_seconds=wait)
+
+    async def check(self, principal: Principal, method: str, request: Any) -> None:
+        rule = RULES[method]
+        if not rule.owned or principal.role is Role.ADMIN:
+            return
+        parts = str(getattr(request, rule.field)).split("/")
+        name = "/".join(parts[:2])
+        owner = await self._service.read(lambda tx: _owner(tx, rule.owned, name))
+        if owner is not None and owner != principal.name:
+            belongs = f"belongs to {owner}; only its owner" if owner else "has no owner; only"
+            message = f"{name} {belongs} {'and ' if owner else ''}administrators may change it"
+            raise PermissionDenied(message, reason="NOT_THE_OWNER", metadata={"owner": owner})
+
+    def record(self, principal: Principal | None, method: str, request: Any, response: Any, code: str) -> None:
+        rule = RULES.get(method)
+        if principal is None or not (
+            rule is None or rule.writes or code in ("PERMISSION_DENIED", "RESOURCE_EXHAUSTED")
+        ):
+            return
+        named = getattr(request, rule.field if rule else "name", "") or getattr(response, "name", "")
+        resource = str(named)[:200]
+        self._audit.info(
+            "call",
+            principal=principal.name,
+            role=principal.role.name.lower(),
+            method=method,
+            resource=resource,
+            code=code,
+        )
+
+
+class _Bucket:
+    """A token bucket: calls that a principal may make at once."""
+
+    def __init__(self, tokens: float, now: float) -> None:
+        self._tokens = max(tokens, 1.0)
+        self._filled = now
+
+    def take(self, now: float, rate: float) -> float:
+        """Take a token, or return the seconds until there is one."""
+        most = max(rate * _BURST_SECONDS, 1.0)
+        self._tokens = min(most, self._tokens + (now - self._filled) * rate)
+        self._filled = now
+        if self._tokens < 1.0:
+            return (1.0 - self._tokens) / rate
+        self._tokens -= 1.0
+        return 0.0
+
+
+def _owner(tx: ReadTransaction, kind: str, name: str) -> str | None:
+    """Owner of a resource; None if there is no such resource, which the handler then reports."""
+    if kind == "session":
+        return sessions.owner(tx, name.partition("/")[2])
+    return benchmarks.owner(tx, name)

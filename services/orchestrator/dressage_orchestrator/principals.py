@@ -1,0 +1,229 @@
+"""Principals of the public API: the API's own token, a file of principals, and signed tokens of an identity provider.
+
+The file is TOML and holds digests, not tokens:
+
+    [[principals]]
+    name = "alice"
+    role = "user"                      # viewer, user or admin
+    token_sha256 = "…"                 # printf %s "$TOKEN" | sha256sum
+    quota = {running_sessions = 2, cores = 8, dollars = 20.0, artifact_bytes = 10_000_000_000, requests_per_second = 20}
+
+It is read again when it changes; a file with an error leaves the principals as they were.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import tomllib
+import urllib.error
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jwt
+import structlog
+from dressage.errors import FailedPrecondition, Unavailable
+from dressage.serving.access import Authenticate, Principal, Quota, Role, by_digest, token_digest
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dressage_orchestrator import threads
+from dressage_orchestrator.settings import Settings
+
+API_PRINCIPAL = "admin"
+"""Name of the principal of the API's own token."""
+
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Asymmetric ones: a secret shared with the provider would let this server sign tokens."""
+
+_CHECK_SECONDS = 2.0
+_KEYS_SECONDS = 300.0
+_REFRESH_SECONDS = 10.0
+"""Least time between two requests for keys, so that tokens with unknown keys do not cause a request each."""
+
+_PROVIDER_SECONDS = 5.0
+_LEEWAY_SECONDS = 30.0
+_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
+
+
+class _Entry(BaseModel):
+    """A principal of the file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(pattern=_NAME)
+    role: str = Field(pattern="^(viewer|user|admin)$")
+    token_sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    quota: dict[str, float] = Field(default_factory=dict)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    principals: list[_Entry] = Field(default_factory=list, max_length=10_000)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What a file of principals contains."""
+
+    by_digest: Mapping[bytes, Principal] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    stamp: object = None
+
+
+class Principals:
+    """The principals of a server, and their quotas."""
+
+    def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the file.
+
+        :raises FailedPrecondition: for a file that cannot be read or contains an error.
+        """
+        self._path = settings.principals_file
+        self._clock = clock
+        self._default = Quota(
+            running_sessions=settings.quota_running_sessions,
+            cores=settings.quota_cores,
+            dollars=settings.quota_dollars,
+            artifact_bytes=settings.quota_artifact_bytes,
+            requests_per_second=settings.requests_per_second,
+        )
+        tokens = settings.callers()
+        self._own = {token_digest(t.get_secret_value()): Principal(API_PRINCIPAL) for t in tokens.values()}
+        self._jwt = _Jwt(settings, clock) if settings.oidc_issuer else None
+        self._read = self._load()
+        self._checked = clock()
+        self._log = structlog.get_logger("dressage.principals")
+
+    @property
+    def authenticate(self) -> Authenticate | None:
+        """Recognises callers; None if the server has no principals, and so no authentication."""
+        return self._authenticate if self._own or self._path or self._jwt else None
+
+    def quota(self, name: str) -> Quota:
+        """The quota of a principal: that of the file, else the server's default, which the API's own token lacks."""
+        return self._read.quotas.get(name, Quota() if name in ("", API_PRINCIPAL) else self._default)
+
+    async def _authenticate(self, token: str) -> Principal | None:
+        if self._path is not None and self._clock() - self._checked > _CHECK_SECONDS:
+            self._checked = self._clock()
+            await threads.run(threads.REQUESTS, self._reload)
+        known = await by_digest({**self._read.by_digest, **self._own})(token)
+        if known is None and self._jwt is not None and token.count(".") == 2:
+            return await threads.run(threads.REQUESTS, self._jwt.verify, token)
+        return known
+
+    def _reload(self) -> None:
+        try:
+            if _stamp(self._path) != self._read.stamp:
+                self._read = self._load()
+                self._log.info("principals read again", principals=len(self._read.by_digest))
+        except FailedPrecondition as error:
+            self._log.error("the principals stay as they were", error=error.message)
+
+    def _load(self) -> _Read:
+        if self._path is None:
+            return _Read()
+        stamp = _stamp(self._path)
+        try:
+            entries = _File.model_validate(tomllib.loads(self._path.read_text("utf-8"))).principals
+            quotas = {entry.name: _quota(entry.quota) for entry in entries if entry.quota}
+        except (OSError, ValueError, ValidationError) as error:
+            raise FailedPrecondition(f"{self._path}: {_problem(error)}", reason="BAD_PRINCIPALS") from error
+        names = [entry.name for entry in entries]
+        twice = {name for name in names if names.count(name) > 1 or name == API_PRINCIPAL}
+        if twice:
+            message = f"{self._path}: the name {sorted(twice)[0]!r} is taken; names of principals are unique"
+            raise FailedPrecondition(message, reason="BAD_PRINCIPALS")
+        known = {bytes.fromhex(e.token_sha256): Principal(e.name, Role[e.role.upper()]) for e in entries}
+        return _Read(known, quotas, stamp)
+
+
+def _stamp(path: Path | None) -> object:
+    try:
+        status = path.stat() if path else None
+    except OSError:
+        return None
+    return status and (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def _quota(entry: Mapping[str, float]) -> Quota:
+    try:
+        quota = Quota(**entry)  # type: ignore[arg-type]
+    except TypeError:
+        raise ValueError(f"quota: unknown limit in {sorted(entry)}") from None
+    if any(value < 0 for value in entry.values()):
+        raise ValueError("quota: a limit is negative")
+    return quota
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_input=False)[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return str(getattr(error, "strerror", "") or error)
+
+
+class _Jwt:
+    """Verifies signed tokens (OpenID Connect) with the keys that the provider publishes."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
+        if not settings.oidc_jwks_url or not settings.oidc_audience:
+            message = "setting OIDC_ISSUER needs OIDC_JWKS_URL and OIDC_AUDIENCE"
+            raise FailedPrecondition(message, reason="BAD_PRINCIPALS")
+        self._settings = settings
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._requested = -_REFRESH_SECONDS
+        self._received = -_KEYS_SECONDS
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._client = jwt.PyJWKClient(settings.oidc_jwks_url, cache_jwk_set=False, timeout=_PROVIDER_SECONDS)
+        self._log = structlog.get_logger("dressage.principals")
+
+    def verify(self, token: str) -> Principal | None:
+        """Return the principal of a valid token; None for an invalid one.
+
+        :raises Unavailable: if the provider's keys have never been received.
+        """
+        try:
+            key = self._key(jwt.get_unverified_header(token).get("kid"))
+            if key is None:
+                return None
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=_ALGORITHMS,
+                audience=self._settings.oidc_audience,
+                issuer=self._settings.oidc_issuer,
+                leeway=_LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+        except jwt.PyJWTError:
+            return None
+        role = self._role(claims.get(self._settings.oidc_role_claim))
+        # The prefix keeps a provider's names apart from those of the file.
+        return None if role is None else Principal(f"oidc:{str(claims['sub'])[:180]}", role)
+
+    def _role(self, claim: Any) -> Role | None:
+        """The highest role that a claim lists; the default role without one."""
+        given = claim if isinstance(claim, list) else str(claim or "").split()
+        roles = [Role[str(entry).upper()] for entry in given if str(entry).upper() in Role.__members__]
+        default = self._settings.oidc_default_role
+        return max(roles) if roles else Role[default.upper()] if default else None
+
+    def _key(self, ident: str | None) -> jwt.PyJWK | None:
+        with self._lock:
+            now = self._clock()
+            old = now - self._received > _KEYS_SECONDS or ident not in self._keys
+            if old and now - self._requested >= _REFRESH_SECONDS:
+                self._requested = now
+                try:
+                    self._keys = {key.key_id: key for key in self._client.get_signing_keys()}
+                    self._received = now
+                except (jwt.PyJWTError, urllib.error.URLError, OSError) as error:
+                    self._log.error("the identity provider's keys cannot be read", error=str(error))
+            if not self._keys:
+                raise Unavailable("the identity provider's keys cannot be read; try again", reason="OIDC_UNAVAILABLE")
+            return self._keys.get(ident)

@@ -1,0 +1,387 @@
+"""Who may do what on the public API: every method and role, owners, quotas, rates, signed tokens, and the audit log."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import grpc
+import jwt
+import pytest
+import pytest_asyncio
+import structlog
+from cryptography.hazmat.primitives.asymmetric import rsa
+from dressage.api.v1 import benchmark_service_pb2, environment_service_pb2
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage.client import AsyncClient, CallPolicy
+from dressage.errors import DressageError, FailedPrecondition, NotFound, PermissionDenied, ResourceExhausted
+from dressage.rpc_errors import from_rpc
+from dressage.serving.access import Principal, Role
+from dressage_orchestrator.api.gate import RULES, PublicGate
+from dressage_orchestrator.principals import Principals
+from dressage_orchestrator.settings import Settings
+from google.protobuf import message_factory
+
+from tests.fakes.public_api import METHODS
+from tests.fakes.specs import reward_session
+from tests.integration.orchestrator.stack import Stack
+
+PEOPLE = {"vera": "viewer", "uma": "user", "ugo": "user", "ada": "admin"}
+SPEC = reward_session(intent="run", environment="environments/HalfCheetah-v5", approve_before_evaluation=True, seeds=1)
+
+
+def token_of(name: str) -> str:
+    return f"the token of {name}"
+
+
+def entry(name: str, role: str, quota: str = "") -> str:
+    digest = hashlib.sha256(token_of(name).encode()).hexdigest()
+    return f'[[principals]]\nname = "{name}"\nrole = "{role}"\ntoken_sha256 = "{digest}"\n{quota}\n'
+
+
+def write_principals(folder: Path, quotas: dict[str, str] | None = None) -> Path:
+    path = folder / "principals.toml"
+    path.write_text("".join(entry(name, role, (quotas or {}).get(name, "")) for name, role in PEOPLE.items()))
+    return path
+
+
+@pytest_asyncio.fixture
+async def served(stack: Stack) -> AsyncIterator[Stack]:
+    stack.options = {"principals_file": write_principals(stack.folder)}
+    await stack.start()
+    yield stack
+
+
+async def call(stack: Stack, method: str, request: Any, name: str | None) -> DressageError | None:
+    """The error of a call of any kind, by a person; None without one."""
+    descriptor = METHODS[method]
+    kind = message_factory.GetMessageClass(descriptor.output_type)
+    metadata = (("authorization", f"Bearer {token_of(name)}"),) if name else ()
+    async with grpc.aio.insecure_channel(stack.service.address) as channel:
+        invoke = channel.unary_stream if descriptor.server_streaming else channel.unary_unary
+        stub = invoke(
+            f"/{method}", request_serializer=lambda m: m.SerializeToString(), response_deserializer=kind.FromString
+        )
+        try:
+            if descriptor.server_streaming:
+                await anext(aiter(stub(request, timeout=10, metadata=metadata)), None)
+            else:
+                await stub(request, timeout=10, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            return from_rpc(error)
+    return None
+
+
+def client(stack: Stack, name: str) -> AsyncClient:
+    return AsyncClient.connect(stack.service.address, token_of(name), environ={}, policy=CallPolicy(total_seconds=10))
+
+
+def test_every_public_method_has_a_rule_and_no_other():
+    assert RULES.keys() == METHODS.keys()
+
+
+def test_a_method_without_a_rule_is_refused_for_everybody(tmp_path: Path):
+    gate = PublicGate(None, Principals(Settings(data_dir=tmp_path)))  # type: ignore[arg-type]
+    for role in Role:
+        with pytest.raises(PermissionDenied, match="it has no rule"):
+            gate.enter(Principal("x", role), "dressage.v1.SessionService/NewMethod")
+
+
+async def test_every_method_and_role(served: Stack):
+    """An empty request: the role is checked before its fields."""
+    refused = {}
+    for method, rule in RULES.items():
+        empty = message_factory.GetMessageClass(METHODS[method].input_type)()
+        for name, role in PEOPLE.items():
+            error = await call(served, method, empty, name)
+            denied = isinstance(error, PermissionDenied)
+            refused[method, name] = denied
+            assert denied == (Role[role.upper()] < rule.role), (method, name, error)
+        for stranger in (None, "unknown"):
+            error = await call(served, method, empty, stranger)
+            assert error is not None and error.reason == "TOKEN_MISSING_OR_WRONG"
+    assert sum(refused.values()) > 12, "some are refused"
+
+
+async def test_only_owners_and_administrators_change_a_session_and_a_benchmark(served: Stack):
+    async with client(served, "uma") as uma:
+        session = await uma.create_session(SPEC, session_id="umas")
+        case = benchmark_service_pb2.BenchmarkCase(intent="run", environment="environments/HalfCheetah-v5")
+        benchmark = await uma.create_benchmark([case], template=SPEC)
+        assert session.owner == "uma" and benchmark.owner == "uma"
+    names = {"session": session.name, "benchmark": benchmark.name}
+    more = {"SteerSession": {"note": "gently"}, "LabelRollout": {"score": 0.5}}
+    owned = [method for method, rule in RULES.items() if rule.owned]
+    assert len(owned) >= 8
+    for method in owned:
+        rule = RULES[method]
+        request = message_factory.GetMessageClass(METHODS[method].input_type)()
+        name = names[rule.owned]
+        key = f"{name}/iterations/1/assignments/train/rollouts/a/1/1.npz"
+        setattr(request, rule.field, key if rule.field == "rollout" else name)
+        for field, value in more.get(method.rpartition("/")[2], {}).items():
+            setattr(request, field, value)
+        stranger = await call(served, method, request, "ugo")
+        assert isinstance(stranger, PermissionDenied) and stranger.reason == "NOT_THE_OWNER", (method, stranger)
+        assert "belongs to uma" in stranger.message
+        for allowed in ("uma", "ada"):
+            assert not isinstance(await call(served, method, request, allowed), PermissionDenied), (method, allowed)
+    async with client(served, "vera") as vera:  # everybody reads
+        assert (await vera.get_session(session.name)).owner == "uma"
+
+
+async def test_deleted_sessions_artifacts_are_not_readable(served: Stack):
+    for name in ("kept", "gone"):
+        async with client(served, "uma") as uma:
+            await uma.create_session(SPEC, session_id=name)
+        served.store.put(f"sessions/{name}/reward.py", b"code")
+    async with client(served, "uma") as uma:
+        await uma.delete_session("gone", force=True)
+        key = "sessions/gone/reward.py"
+        with pytest.raises(NotFound, match=r"its session is deleted.*undelete gone"):
+            await uma.get_artifact(key)
+        with pytest.raises(NotFound, match="its session is deleted"):
+            [_ async for _ in uma.read_artifact(key)]
+        for prefix in ("sessions/gone/", "sessions/", "sessions/g"):
+            assert not [a.key async for a in uma.list_artifacts(prefix) if "gone" in a.key]
+        assert [a.key async for a in uma.list_artifacts("sessions/kept/reward")] == ["sessions/kept/reward.py"]
+        await uma.undelete_session("gone")
+        assert b"".join([chunk async for chunk in uma.read_artifact(key)]) == b"code"
+
+
+async def restarted(stack: Stack, quotas: dict[str, str], **options: Any) -> None:
+    stack.options = {"principals_file": write_principals(stack.folder, quotas), **options}
+    await stack.start()
+
+
+async def test_running_sessions_are_limited_for_each_principal(stack: Stack):
+    await restarted(stack, {"uma": "quota = {running_sessions = 1}"})
+    async with client(stack, "uma") as uma, client(stack, "ugo") as ugo:
+        await uma.create_session(SPEC, session_id="first")
+        with pytest.raises(
+            ResourceExhausted, match=r"quota of uma .*running_sessions would be 2, at most 1"
+        ) as refused:
+            await uma.create_session(SPEC)
+        assert refused.value.reason == "QUOTA_RUNNING_SESSIONS" and refused.value.retry_seconds == 30
+        await ugo.create_session(SPEC, session_id="another-persons")
+        await uma.cancel_session("first")
+        await uma.wait_session("first")
+        await uma.create_session(SPEC, session_id="second")
+        with pytest.raises(ResourceExhausted):
+            await uma.resume_session("first")
+
+
+async def test_cores_and_stored_bytes_are_limited(stack: Stack):
+    await restarted(stack, {"uma": "quota = {cores = 0}", "ugo": "quota = {artifact_bytes = 10}"})
+    async with client(stack, "uma") as uma, client(stack, "ugo") as ugo:
+        with pytest.raises(ResourceExhausted, match="cores would be"):
+            await uma.create_session(SPEC)
+        await ugo.create_session(SPEC, session_id="ugos")
+        from dressage_orchestrator.database import sessions
+        from dressage_orchestrator.database.engine import Database, sqlite_url
+
+        database = Database(sqlite_url(stack.folder / "dressage.db"))
+        with database.begin() as tx:
+            sessions.add_artifact_bytes(tx, "ugos", 11)
+        database.close()
+        with pytest.raises(ResourceExhausted, match="artifact_bytes would be 11, at most 10"):
+            await ugo.create_session(SPEC)
+        await ugo.delete_session("ugos", force=True)
+        await ugo.create_session(SPEC)
+
+
+async def test_dollars_are_reserved_by_running_sessions(stack: Stack):
+    await restarted(stack, {"uma": "quota = {dollars = 1.0}"})
+    async with client(stack, "uma") as uma:
+        limited = v1.SessionSpec()
+        limited.CopyFrom(SPEC)
+        limited.budget.dollars = 0.7
+        assert (await uma.create_session(limited)).spec.budget.dollars == pytest.approx(0.7)
+        assert (await uma.create_session(SPEC)).spec.budget.dollars == pytest.approx(0.3), "what remains"
+        with pytest.raises(ResourceExhausted, match="dollars would be 1, at most 1"):
+            await uma.create_session(SPEC)
+        with pytest.raises(ResourceExhausted, match="dollars"):
+            await uma.elicit("hop", "environments/Hopper-v5")
+
+
+async def test_elicitations_are_charged_once_and_bounded_in_a_day(stack: Stack):
+    await restarted(stack, {}, elicit_dollars_per_day=0.015)
+    async with client(stack, "uma") as uma, client(stack, "ugo") as ugo:
+        await uma.elicit("hop", "environments/Hopper-v5")
+        await uma.elicit("hop", "environments/Hopper-v5")  # from the journal: the same key, and no second charge
+        await ugo.elicit("hop", "environments/Hopper-v5")
+        keys = stack.neighbours.agent.keys
+        assert keys[0] == keys[1] != keys[2], "a journal of its own for each principal"
+        with pytest.raises(ResourceExhausted, match="elicitations a day") as refused:
+            await ugo.elicit("jump", "environments/Hopper-v5")
+        assert refused.value.reason == "ELICIT_BUDGET" and len(stack.neighbours.agent.tasks) == 3
+        await ugo.elicit("jump", "environments/Hopper-v5", model="template/v1")
+
+
+async def test_calls_over_the_rate_wait_as_the_server_says(stack: Stack):
+    await restarted(stack, {"vera": "quota = {requests_per_second = 4}"})
+    request = environment_service_pb2.GetEnvironmentRequest(name="environments/Hopper-v5")
+    method = "dressage.v1.EnvironmentService/GetEnvironment"
+    errors = [await call(stack, method, request, "vera") for _ in range(30)]
+    limited = [error for error in errors if error is not None]
+    assert limited and all(isinstance(error, ResourceExhausted) for error in limited)
+    assert all(0 < error.retry_seconds <= 0.25 for error in limited if isinstance(error, ResourceExhausted))
+    assert await call(stack, method, request, "uma") is None, "others are not limited"
+    async with client(stack, "vera") as vera:  # the client waits and repeats
+        for _ in range(6):
+            await vera.get_environment("Hopper-v5")
+
+
+async def test_changes_and_refusals_are_audited(served: Stack):
+    with structlog.testing.capture_logs() as logs:
+        async with client(served, "uma") as uma:
+            await uma.create_session(SPEC, session_id="audited")
+            await uma.get_session("audited")
+        await call(
+            served, "dressage.v1.SessionService/CancelSession", pb.CancelSessionRequest(name="sessions/audited"), "ugo"
+        )
+        for _ in range(100):  # a refusal reaches the caller before it is recorded
+            if len([e for e in logs if e["event"] == "call"]) == 2:
+                break
+            await asyncio.sleep(0.05)
+    calls = [(e["principal"], e["method"].rpartition("/")[2], e["code"]) for e in logs if e["event"] == "call"]
+    assert calls == [("uma", "CreateSession", "OK"), ("ugo", "CancelSession", "PERMISSION_DENIED")]
+    assert [e["resource"] for e in logs if e["event"] == "call"] == ["sessions/audited"] * 2
+    assert "token of" not in json.dumps(logs, default=str)
+
+
+async def test_the_file_is_read_again_and_a_broken_one_changes_nothing(tmp_path: Path):
+    now = [0.0]
+    principals = Principals(
+        Settings(data_dir=tmp_path, principals_file=write_principals(tmp_path)), clock=lambda: now[0]
+    )
+    assert principals.authenticate is not None
+    assert await principals.authenticate(token_of("uma")) == Principal("uma", Role.USER)
+    for text, known in (("nonsense [", True), (entry("ivo", "viewer"), False)):
+        (tmp_path / "principals.toml").write_text(text)
+        now[0] += 10
+        await principals.authenticate("x")
+        assert (await principals.authenticate(token_of("uma")) is not None) == known
+    assert await principals.authenticate(token_of("ivo")) == Principal("ivo", Role.VIEWER)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("nonsense [", "principals.toml"),
+        (entry("a", "owner"), "role"),
+        (entry("a b", "user"), "name"),
+        (entry("admin", "user"), "taken"),
+        (entry("a", "user") * 2, "taken"),
+        (entry("a", "user", "quota = {cats = 1}"), "cats"),
+        (entry("a", "user", "quota = {cores = -1}"), "negative"),
+        (entry("a", "user").replace("token_sha256", "token"), "token"),
+    ],
+)
+def test_an_error_of_the_file_is_named(text: str, problem: str, tmp_path: Path):
+    (tmp_path / "principals.toml").write_text(text)
+    with pytest.raises(FailedPrecondition, match=problem):
+        Principals(Settings(data_dir=tmp_path, principals_file=tmp_path / "principals.toml"))
+
+
+class Provider:
+    """An identity provider: keys over HTTP, and tokens signed with them."""
+
+    def __init__(self) -> None:
+        self.keys = {"k1": rsa.generate_private_key(public_exponent=65537, key_size=2048)}
+        self.requests = 0
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                provider.requests += 1
+                keys = [
+                    {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": kid, "use": "sig"}
+                    for kid, key in provider.keys.items()
+                ]
+                body = json.dumps({"keys": keys}).encode()
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
+
+    def token(self, kid: str = "k1", key: Any = None, algorithm: str = "RS256", **claims: Any) -> str:
+        now = int(time.time())
+        values = {"iss": "https://id.example.org", "aud": "dressage", "sub": "1234", "exp": now + 300, **claims}
+        values = {name: value for name, value in values.items() if value is not None}
+        return jwt.encode(values, key or self.keys[kid], algorithm=algorithm, headers={"kid": kid})
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    provider = Provider()
+    yield provider
+    provider.server.shutdown()
+    provider.server.server_close()
+
+
+def with_provider(provider: Provider, folder: Path, clock: Any = time.monotonic, **more: Any) -> Any:
+    options = {"oidc_issuer": "https://id.example.org", "oidc_audience": "dressage", "oidc_jwks_url": provider.url}
+    authenticate = Principals(Settings(data_dir=folder, **{**options, **more}), clock=clock).authenticate
+    assert authenticate is not None
+    return authenticate
+
+
+async def test_signed_tokens_are_accepted_with_their_role(provider: Provider, tmp_path: Path):
+    authenticate = with_provider(provider, tmp_path)
+    for claim, role in (("user", Role.USER), (["viewer", "admin", "other"], Role.ADMIN), ("viewer", Role.VIEWER)):
+        assert await authenticate(provider.token(dressage_role=claim)) == Principal("oidc:1234", role)
+    assert await authenticate(provider.token()) is None, "no role, and no default"
+    by_default = with_provider(provider, tmp_path, oidc_default_role="viewer")
+    assert await by_default(provider.token()) == Principal("oidc:1234", Role.VIEWER)
+
+
+async def test_other_signed_tokens_are_refused(provider: Provider, tmp_path: Path):
+    authenticate = with_provider(provider, tmp_path, oidc_default_role="user")
+    stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    wrong: list[dict[str, Any]] = [
+        {"iss": "https://other.example.org"},
+        {"aud": "another"},
+        {"exp": int(time.time()) - 3600},
+        {"exp": None},
+        {"sub": None},
+        {"key": stranger},
+        {"key": "a shared secret of at least 32 bytes", "algorithm": "HS256"},
+    ]
+    assert await authenticate(provider.token()) is not None
+    for claims in wrong:
+        assert await authenticate(provider.token(**claims)) is None, claims
+    none = jwt.encode({"iss": "https://id.example.org", "aud": "dressage", "sub": "1"}, "", algorithm="none")
+    for token in (none, "a.b.c", "..", provider.token()[:-4] + "AAAA"):
+        assert await authenticate(token) is None, token
+
+
+async def test_new_keys_are_fetched_but_not_for_every_unknown_one(provider: Provider, tmp_path: Path):
+    now = [100.0]
+    authenticate = with_provider(provider, tmp_path, lambda: now[0], oidc_default_role="user")
+    assert await authenticate(provider.token()) is not None
+    provider.keys["k2"] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    for _ in range(20):
+        assert await authenticate(provider.token("k2")) is None
+    assert provider.requests == 1
+    now[0] += 11
+    assert await authenticate(provider.token("k2")) is not None and provider.requests == 2
+    del provider.keys["k1"]
+    now[0] += 301
+    assert await authenticate(provider.token("k2")) is not None
+    unsigned = provider.token("k2").split(".")
+    assert await authenticate(".".join([unsigned[0], unsigned[1], ""])) is None
