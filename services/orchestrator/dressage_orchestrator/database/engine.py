@@ -271,7 +271,11 @@ def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine, sa.Engine]:
     pragmas = ("journal_mode=WAL", "foreign_keys=ON")
     writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=FULL", *pragmas))
     sqlite_reader = _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
-    return writer, sqlite_reader, _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=NORMAL", *pragmas))
+    return (
+        writer,
+        sqlite_reader,
+        _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=NORMAL", *pragmas)),
+    )
 
 
 def _make_postgresql(url: sa.URL) -> sa.Engine:

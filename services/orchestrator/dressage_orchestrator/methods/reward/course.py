@@ -1,9 +1,9 @@
 """How long a training lasts: decided at its judged checkpoints. Pure.
 
 A training may continue to its expected steps, and ends before them once every seed passes with a margin (see `early_stop`).
-From then on each checkpoint decides: it ends where the mean over the seeds passes, or where neither scores nor returns rose at the
-last ``patience`` checkpoints (see `rising`); otherwise it may continue to the next checkpoint. Where it does not pass yet and
-still rises, it may continue to the checkpoint after that as well, so that the learner need not wait for judgments.
+From then on each checkpoint decides: it ends where the mean over the seeds passes, or where neither scores nor returns rose at
+the last ``patience`` checkpoints (see `rising`); otherwise it may continue to the next checkpoint. Where it does not pass yet
+and still rises, it may continue to the checkpoint after that as well, so that the learner need not wait for judgments.
 
 The decision looks at the checkpoints from the first on, so that it does not depend on when it is made: a late one is that of a
 prompt one. It needs the judgments of all seeds up to there.
