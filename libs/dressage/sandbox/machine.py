@@ -16,6 +16,9 @@ from dressage.sandbox.limits import GIB, Limits
 _RESERVE_BYTES = GIB
 """For the parent and its other children."""
 _LEAST_SHARE = 0.5
+_LEAST_BYTES = 768 * 2**20
+"""A learner uses most of it before it runs generated code. In a container with less, the container is too small, not the code
+too large: the kernel ends a process, and the launcher reports it."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,11 @@ class Machine:
     def fitted(self, limits: Limits) -> Limits:
         """Return the limits of one process that exceeds them before it exhausts the machine.
 
-        Memory: all but 1 GiB, or half if that is more. Files: half, as the parent copies them.
+        Memory: all but 1 GiB, or half if that is more, and at least 768 MiB. Files: half, as the parent copies them.
         """
         changed = {}
         if self.memory_bytes is not None:
-            most = max(self.memory_bytes - _RESERVE_BYTES, int(_LEAST_SHARE * self.memory_bytes))
+            most = max(self.memory_bytes - _RESERVE_BYTES, int(_LEAST_SHARE * self.memory_bytes), _LEAST_BYTES)
             changed["memory_bytes"] = min(limits.memory_bytes, most)
         if self.scratch_bytes is not None:
             most = max(1, int(_LEAST_SHARE * self.scratch_bytes))

@@ -86,11 +86,11 @@ def routes(upstream: Upstream) -> list[Route]:
         headers = _headers(artifact, download="download" in request.query_params)
         if _matches(request.headers.get("if-none-match"), headers["etag"]):
             return Response(status_code=304, headers={k: v for k, v in headers.items() if k != "content-type"})
-        wanted = request.headers.get("range")
+        header_range = request.headers.get("range")
         if request.headers.get("if-range", headers["etag"]) != headers["etag"]:
-            wanted = None
+            header_range = None
         try:
-            part = parse_range(wanted, artifact.size)
+            part = parse_range(header_range, artifact.size)
         except ValueError:
             return Response(status_code=416, headers={"content-range": f"bytes */{artifact.size}"})
         whole = part or ByteRange(0, artifact.size)

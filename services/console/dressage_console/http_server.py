@@ -1,4 +1,4 @@
-"""uvicorn inside a process with other servers: it binds where it is told, and leaves signals to the process."""
+"""uvicorn inside a process with other servers: it uses a given socket, and leaves signals to the process."""
 
 from __future__ import annotations
 

@@ -54,14 +54,14 @@ class Front:
 
 def method(service: str, name: str) -> MethodInfo[Any, Any]:
     """A method as generated client code would describe it."""
-    found = SERVICES[service].methods_by_name[name]
+    descriptor = SERVICES[service].methods_by_name[name]
     return MethodInfo(
         name=name,
         service_name=service,
-        input=GetMessageClass(found.input_type),
-        output=GetMessageClass(found.output_type),
+        input=GetMessageClass(descriptor.input_type),
+        output=GetMessageClass(descriptor.output_type),
         idempotency_level=IdempotencyLevel.UNKNOWN,
-        stream_type=StreamType.SERVER_STREAM if found.server_streaming else StreamType.UNARY,
+        stream_type=StreamType.SERVER_STREAM if descriptor.server_streaming else StreamType.UNARY,
     )
 
 

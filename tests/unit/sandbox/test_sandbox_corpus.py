@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,21 +20,19 @@ _SECONDS = 300
 
 
 @pytest.fixture(scope="module", params=["same user", "ordinary user"])
-def outcomes(request, tmp_path_factory):
+def outcomes(request):
     """What each program of the corpus did."""
     if not capabilities().sufficient:
         pytest.skip(f"no sandbox here: {capabilities().missing}")
     uid = _ORDINARY if request.param == "ordinary user" else 0
     if uid and os.geteuid() != 0:
         pytest.skip("the tests run as an ordinary user already")
-    folder = tmp_path_factory.mktemp("corpus")
-    for parent in (folder, *folder.parents):
-        if uid and parent.stat().st_uid == os.geteuid() and not parent.stat().st_mode & 1:
-            parent.chmod(parent.stat().st_mode | 0o011)
     here = Path(__file__).parent
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), *filter(None, sys.path)])}
-    command = [sys.executable, str(here / "corpus_runner.py"), str(uid), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS)
+    # Not below pytest's folder: every pytest that starts closes that to other users.
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(here / "corpus_runner.py"), str(uid), folder]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS)
     if "no mount namespace" in done.stderr or "cannot mount" in done.stderr:
         pytest.skip("other users cannot enter the interpreter's folder, and no mount is allowed here")
     assert done.returncode == 0, done.stderr[-3000:]

@@ -6,6 +6,7 @@ import { createTheme, MantineProvider } from '@mantine/core'
 import { Notifications } from '@mantine/notifications'
 import { QueryClient, QueryClientProvider } from '@tanstack/react-query'
 import { RouterProvider } from '@tanstack/react-router'
+import { setNonce } from 'get-nonce'
 import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 
@@ -33,6 +34,17 @@ const client = new QueryClient({
 })
 
 const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?.content ?? ''
+// Dialogues add a style that keeps the page behind them from scrolling.
+setNonce(nonce)
+
+// A server of another version has other files: the page loads itself anew, once, instead of failing.
+addEventListener('vite:preloadError', (event) => {
+  event.preventDefault()
+  const last = Number(sessionStorage.getItem('dressage-reloaded') ?? 0)
+  if (Date.now() - last < 30_000) return
+  sessionStorage.setItem('dressage-reloaded', String(Date.now()))
+  location.reload()
+})
 
 await loginFromAddress()
 createRoot(document.getElementById('root')!).render(

@@ -259,7 +259,7 @@ def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine, sa.Engine]:
     backend = parsed.get_backend_name()
     if backend == "postgresql":
         engine = _make_postgresql(parsed)
-        reader = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        reader: sa.Engine = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         return engine, reader, engine
     if backend != "sqlite":
         raise InvalidArgument(field="database_url", value=backend, expected="a URL of sqlite or postgresql")
@@ -270,8 +270,8 @@ def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine, sa.Engine]:
     # Two transactions that read and then write would deadlock, so the write lock is acquired at the beginning.
     pragmas = ("journal_mode=WAL", "foreign_keys=ON")
     writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=FULL", *pragmas))
-    reader = _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
-    return writer, reader, _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=NORMAL", *pragmas))
+    sqlite_reader = _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
+    return writer, sqlite_reader, _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=NORMAL", *pragmas))
 
 
 def _make_postgresql(url: sa.URL) -> sa.Engine:

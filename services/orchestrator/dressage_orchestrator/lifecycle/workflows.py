@@ -27,9 +27,11 @@ from dressage_orchestrator.lifecycle.outcome import Interrupted
 from dressage_orchestrator.lifecycle.registry import Methods
 
 APPLICATION_VERSION = "3"
-"""Version of the order of steps, of which `tests/data/histories` has recorded histories. Change steps with DBOS patches: a
-session whose history is of other steps ends with `WORKFLOW_HISTORY_MISMATCH`. Where that is not possible, change the version: workflows
-of another one are not continued, and `reconcile` begins the next epoch of their sessions."""
+"""Version of the order of steps, of which `tests/data/histories` has recorded histories.
+
+Change steps with DBOS patches: a session whose history is of other steps ends with `WORKFLOW_HISTORY_MISMATCH`. Where that is
+not possible, change the version: workflows of another one are not continued, and `reconcile` begins the next epoch of their
+sessions."""
 
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1

@@ -77,6 +77,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
             const y = chart.valToPos(goal, 'y', true)
             chart.ctx.save()
             chart.ctx.strokeStyle = ink
+            chart.ctx.lineWidth = 1
             chart.ctx.setLineDash([4, 4])
             chart.ctx.beginPath()
             chart.ctx.moveTo(chart.bbox.left, y)

@@ -41,7 +41,8 @@ export type HubOptions = {
   batchMs?: number
 }
 
-const MAX_RETRY_MS = 10_000
+const MAX_RETRY_MS = 5_000
+const SETTLED_MS = 1_500
 
 export class WatchHub {
   private readonly watched = new Map<string, Watched>()
@@ -115,6 +116,7 @@ export class WatchHub {
     }
     const oldest = open[0]
     if (ready.length > 0 && oldest !== undefined && now - oldest.slice >= slice) {
+      // Its turn is over; it waits for the next one.
       oldest.status = 'connecting'
       oldest.abort?.abort()
       return // its end schedules again
@@ -128,6 +130,12 @@ export class WatchHub {
     const abort = new AbortController()
     entry.abort = abort
     entry.slice = Date.now()
+    // An idle stream sends nothing, not even headers: one that has not failed for a while counts as open.
+    const settled = setTimeout(() => {
+      entry.status = 'live'
+      entry.retries = 0
+      this.flushSoon()
+    }, SETTLED_MS)
     try {
       for await (const message of this.options.open(entry.session, entry.token, abort.signal)) {
         entry.events.push(message.event)
@@ -144,6 +152,7 @@ export class WatchHub {
         entry.retries = Math.min(entry.retries + 1, 10)
       }
     } finally {
+      clearTimeout(settled)
       entry.abort = null
       this.flushSoon()
       if (this.watched.has(entry.session)) this.schedule()

@@ -84,7 +84,7 @@ export class SessionLive {
         break
       }
       case 'evaluationFinished':
-        if (value.evaluation !== undefined) {
+        if (value.evaluation !== undefined && inTraining(value.member)) {
           const curves = memberOf(at, value.member)
           const step = Number(value.evaluation.envStep)
           curves.evaluations = curves.evaluations.filter((evaluation) => evaluation.envStep !== value.evaluation!.envStep)
@@ -99,8 +99,11 @@ export class SessionLive {
         if (value.judgment !== undefined) {
           const step = Number(value.envStep)
           at.judged.set(value.subject, { step, judgment: value.judgment })
-          if (value.subject.includes('/members/') && step > 0 && !value.subject.includes('/rollouts/')) {
-            insert(memberOf(at, value.subject).metrics, "judge's score", step, value.judgment.score)
+          if (value.subject.includes('/members/') && !value.subject.includes('/rollouts/') && inTraining(value.subject)) {
+            const member = memberOf(at, value.subject)
+            // Without a step it is the judgment of the last checkpoint.
+            const last = Number(member.evaluations.at(-1)?.envStep ?? member.steps)
+            insert(member.metrics, "judge's score", step || last, value.judgment.score)
           }
         }
         break
@@ -153,6 +156,11 @@ function seconds(event: Event): number {
 
 export function mean(values: readonly number[]): number {
   return values.length === 0 ? Number.NaN : values.reduce((sum, value) => sum + value, 0) / values.length
+}
+
+/** Whether a member belongs to the training: the confirmation on fresh seeds plays the same members again. */
+function inTraining(member: string): boolean {
+  return /\/assignments\/train[^/]*\/members\//.test(member)
 }
 
 function memberOf(at: IterationLive, name: string, config = '', seed = -1): MemberCurves {

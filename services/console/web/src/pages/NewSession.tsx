@@ -159,6 +159,7 @@ export function NewSession() {
                   label="Environment"
                   data={options}
                   searchable
+                  disabled={cards.data === undefined}
                   allowDeselect={false}
                   value={form.environment}
                   onChange={(value) => value !== null && set('environment', value)}

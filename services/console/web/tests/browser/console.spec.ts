@@ -43,7 +43,7 @@ async function accessible(what: string): Promise<void> {
     await page.emulateMedia({ colorScheme: scheme })
     await page.waitForTimeout(300) // colours change by a transition
     const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']).analyze()
-    const found = violations.map((violation) => `${what}, ${scheme}: ${violation.id}: ${violation.nodes.map((node) => node.target.join(' ')).join(' | ')}`)
+    const found = violations.map((violation) => `${what}, ${scheme}: ${violation.id}: ${violation.nodes.map((node) => `${node.target.join(' ')} ${node.any[0]?.message ?? ''}`).join(' | ')}`)
     barriers.push(...found)
   }
   await page.emulateMedia({ colorScheme: 'light' })
@@ -110,7 +110,7 @@ test('continues where it was when the server is killed and started again', async
   await expect(page.getByText('waits for your approval')).toBeHidden()
 })
 
-test('a search without a model is watched to its end', async ({}) => {
+test('a search without a model is watched to its end', async () => {
   await page.goto(`${server.base}new`)
   await page.getByRole('combobox', { name: 'Environment' }).click()
   await page.getByRole('option', { name: 'CartPole-v1' }).click()

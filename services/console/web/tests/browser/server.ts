@@ -9,15 +9,18 @@ const ROOT = resolve(import.meta.dirname, '../../../../..')
 const START_MS = 120_000
 export const TOKEN = 'token-of-the-browser-tests'
 
+/** A free port below those that systems give out themselves, which the services of the server take. */
 async function freePort(): Promise<number> {
-  return new Promise((done, failed) => {
-    const server = createServer()
-    server.once('error', failed)
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address()
-      server.close(() => done(typeof address === 'object' && address !== null ? address.port : 0))
+  for (let attempt = 0; attempt < 50; attempt += 1) {
+    const port = 20_000 + Math.floor(Math.random() * 10_000)
+    const free = await new Promise<boolean>((done) => {
+      const server = createServer()
+      server.once('error', () => done(false))
+      server.listen(port, '127.0.0.1', () => server.close(() => done(true)))
     })
-  })
+    if (free) return port
+  }
+  throw new Error('no free port')
 }
 
 export class Server {

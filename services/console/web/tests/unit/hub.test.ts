@@ -82,6 +82,17 @@ describe('the hub', () => {
     expect(tab.status()).toBe('live')
   })
 
+  it('counts a stream without events as open once it has not failed for a while', async () => {
+    server.failing = 2
+    const tab = collect()
+    hub.subscribe('a', tab.sink)
+    await vi.advanceTimersByTimeAsync(300)
+    expect(tab.status()).toBe('offline')
+    await vi.advanceTimersByTimeAsync(3000)
+    expect(tab.status()).toBe('live')
+    expect(tab.seen).toEqual([])
+  })
+
   it('lets more sessions than streams take turns, without a repeated event', async () => {
     const tabs = ['a', 'b', 'c', 'd', 'e'].map((session) => {
       const tab = collect()

@@ -52,6 +52,24 @@ describe('a live session', () => {
   })
 })
 
+describe('a judged session', () => {
+  const judged = (sequence: number, subject: string, step: number, score: number) =>
+    create(EventSchema, {
+      sequence: BigInt(sequence),
+      iteration: 1,
+      payload: { case: 'judged', value: { subject, envStep: BigInt(step), judgment: { score } } },
+    })
+
+  it('ends the curve with the last checkpoint, and leaves the confirmation out', () => {
+    const live = new SessionLive()
+    live.add(progress(1, 90, 1))
+    live.add(judged(2, MEMBER, 50, 0.5))
+    live.add(judged(3, MEMBER, 0, 0.8))
+    live.add(judged(4, MEMBER.replace('/train/', '/confirm/'), 0, 0.1))
+    expect(live.iterations.get(1)!.members.get('default-s1')!.metrics.get("judge's score")).toEqual({ x: [50, 90], y: [0.5, 0.8] })
+  })
+})
+
 describe('text for people', () => {
   it('quotes words for a shell', () => {
     expect(shellWord('HalfCheetah-v5')).toBe('HalfCheetah-v5')

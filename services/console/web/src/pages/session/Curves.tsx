@@ -56,7 +56,7 @@ export function Curves({ session, live, iteration }: TabProps) {
           <Legend lines={members.map((member, index) => ({ label: member.id, color: color(index) }))} />
           <Popover position="bottom-end" withinPortal shadow="md" width={320}>
             <Popover.Target>
-              <Button variant="default" size="compact-md" rightSection={<IconChevronDown size={15} />}>
+              <Button variant="default" size="xs" rightSection={<IconChevronDown size={15} />}>
                 {`Metrics: ${shown.length} of ${names.length}`}
               </Button>
             </Popover.Target>

@@ -39,7 +39,7 @@ export function Phases({ session, live }: { session: Session; live: Live }) {
           <Text size="xs" c="dimmed" className="numbers">
             {[
               activity.text,
-              activity.stepsPerSecond > 0 ? `${compact(activity.stepsPerSecond)} steps/s` : '',
+              activity.stepsPerSecond > 0 ? `${compact(Math.round(activity.stepsPerSecond))} steps/s` : '',
               activity.candidatesPerSecond > 0 ? `${compact(activity.candidatesPerSecond)} candidates/s` : '',
               activity.secondsLeft > 0 ? `about ${duration(activity.secondsLeft)} left` : '',
             ]

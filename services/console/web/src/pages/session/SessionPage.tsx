@@ -208,7 +208,7 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
           </Menu>
         </Group>
       </Group>
-      <Group gap="xl">
+      <Group gap="xl" className="facts">
         <Fact label="Score" hint={`Goal: ${session.goal}`}>
           {session.bestScore === undefined ? '–' : short(session.bestScore)}
           <Text span size="xs" c="dimmed">{` of ${session.goal}`}</Text>
@@ -227,7 +227,7 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
       </Group>
       <Phases session={session} live={live} />
       {(session.failure !== undefined || (session.stateReason !== '' && session.state !== SessionState.SUCCEEDED)) && (
-        <Alert color={session.state === SessionState.FAILED ? 'red' : 'yellow'} icon={<IconAlertTriangle size={18} />} p="sm">
+        <Alert color={session.state === SessionState.FAILED ? 'red' : session.state === SessionState.CANCELLED ? 'gray' : 'yellow'} icon={<IconAlertTriangle size={18} />} p="sm">
           <Text size="sm" className="plain">
             {session.failure?.message || session.stateReason}
           </Text>
