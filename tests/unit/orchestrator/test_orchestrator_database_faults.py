@@ -486,7 +486,11 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
 
     service.prepare = prepared  # type: ignore[method-assign]
     benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=1)
-    benchmark = await benchmarks.create(bench_pb.CreateBenchmarkRequest(cases=[bench_pb.BenchmarkCase(intent="run")]))
+    benchmark = await benchmarks.create(
+        bench_pb.CreateBenchmarkRequest(
+            cases=[bench_pb.BenchmarkCase(intent="run", environment="environments/Hopper-v5")]
+        )
+    )
     await until(lambda: not benchmarks._drivers)
     assert flaky.left == 0 and not created
     await benchmarks.recover()

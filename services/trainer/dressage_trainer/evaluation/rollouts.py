@@ -28,7 +28,7 @@ class Episode:
 def representative(stock_returns: Sequence[float]) -> dict[str, int]:
     """Return the indices of the episodes nearest the 10 %, 50 % and 90 % quantile of the stock returns (ties: the first).
 
-    The environment's own return orders them: with the return of the proposed reward, its code could choose what the judge sees.
+    The stock return orders them: with returns under the proposed reward, generated code could choose what the judge sees.
 
     :raises ValueError: if there is no episode.
     """
