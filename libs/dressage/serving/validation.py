@@ -6,6 +6,7 @@ from collections.abc import Sized
 from typing import Any
 
 import protovalidate
+from google.protobuf.duration_pb2 import Duration
 
 from dressage.errors import InvalidArgument
 
@@ -45,4 +46,6 @@ def _shown(value: Any) -> str:
         return f"{len(value)} characters: {value[:40]!r}…"
     if isinstance(value, str | int | float | bool):
         return repr(value)
+    if isinstance(value, Duration):
+        return f"{value.seconds + value.nanos / 1e9:g} s"
     return f"{len(value)} entries" if isinstance(value, Sized) else "a message"

@@ -205,8 +205,9 @@ def test_trainers_may_see_the_store_at_another_address(s3_server: S3Server, prox
 
 
 def test_a_grant_expires(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = quick(s3_server.options(grant_seconds=60))
-    assert "X-Amz-Expires=60&" in store.grant_put("a").url
+    store = quick(s3_server.options(grant_seconds=3600, put_grant_seconds=60))
+    store.put("a", b"x")
+    assert "X-Amz-Expires=60&" in store.grant_put("a").url and "X-Amz-Expires=3600&" in store.grant_get("a").url
 
 
 def test_virtual_host_style_puts_the_bucket_in_the_host_name() -> None:

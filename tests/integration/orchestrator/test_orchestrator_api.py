@@ -48,7 +48,11 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
     ({"model": "openai/gpt"}, "spec.model", "OPENAI_API_KEY"),
     ({"configs": [v1.Config(id="a"), v1.Config(id="a")]}, "spec.reward.configs", "different ids"),
     ({"budget": v1.Budget(env_steps=99)}, "spec.budget.env_steps", "at least 100"),
-    ({"budget": v1.Budget(wall_time=Duration(seconds=-1))}, "spec.budget.wall_time", "positive"),
+    (
+        {"budget": v1.Budget(wall_time=Duration(seconds=-1))},
+        "spec.budget.wall_time",
+        "equal to 315360000s (got -1 s)",
+    ),
     ({"seed": 999_999_999}, "spec.seed", "evaluation seeds begin there"),
     ({"train_only": True}, "spec.reward.reward_source", "train_only"),
     ({"algorithm": "sac", "environment": "environments/CartPole-v1"}, "spec.reward.algorithm", "discrete actions"),
