@@ -343,7 +343,8 @@ def test_a_plan_with_a_language_model_has_a_price_and_is_confirmed():
     assert plan.confirmed(estimate, ask=lambda question: bool(questions.append(question))) is False
     assert questions and plan.confirmed(estimate, ask=None)
     assert "the author may change the length" not in plan.plan_text(estimate).plain
-    estimate.spec.reward.tune_hyperparameters, estimate.env_steps_per_iteration = True, 100
+    estimate.spec.reward.tune_hyperparameters, estimate.spec.reward.steps_per_member = True, 100
+    estimate.env_steps_per_iteration = 100
     text = plan.plan_text(estimate).plain
     # Two later iterations with a second config, four times as long.
     assert "at most 1,700 environment steps in all" in text

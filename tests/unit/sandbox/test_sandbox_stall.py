@@ -64,7 +64,8 @@ def test_a_call_that_does_not_return_is_ended_with_its_line(tmp_path, body):
 
 @needs_sandbox
 def test_a_stopped_process_is_not_taken_for_a_stalled_one(tmp_path):
-    body = "import time\nend = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass"
+    # It sleeps first, so that the signal finds it in its call however fast it started.
+    body = "import time\ntime.sleep(1.5)\nend = time.thread_time() + 0.3\nwhile time.thread_time() < end: pass"
     with begun(tmp_path, body) as process:
         time.sleep(0.6)
         import os
