@@ -1,4 +1,10 @@
-"""Settings of hypothesis for all tests: the same examples each time, without deadlines, because machines are shared."""
+"""What holds for all tests.
+
+Hypothesis takes the same examples each time, without deadlines, because machines are shared.
+"""
+
+import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,3 +20,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fuzz-requests", type=int, default=12, help="requests to each RPC in tests/integration/fuzz (default: 12)"
     )
+
+
+@pytest.fixture(autouse=True)
+def _folders_of_commands() -> Iterator[None]:
+    """Undo what a command that a test calls sets for the whole process: the folders of environments and packs."""
+    names = ("DRESSAGE_ENVIRONMENTS", "DRESSAGE_PACKS")
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
