@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from dressage.contracts.failures import Violation, shorten
+from dressage.parsing import syntax_tree
 
 Style = Literal["vectorised", "per_step"]
 
@@ -30,7 +31,7 @@ def parse(source: str, *, owner: str) -> ast.Module | Violation:
     if len(source.encode("utf-8", "replace")) > MAX_SOURCE_BYTES:
         return Violation("size", 0, f"the {owner} is larger than {MAX_SOURCE_BYTES // 1024} KiB; shorten it.")
     try:
-        return ast.parse(source)
+        return syntax_tree(source)
     except SyntaxError as error:
         return Violation("syntax", error.lineno or 0, f"Python cannot parse this: {shorten(error.msg, 200)}.")
     except (ValueError, RecursionError, MemoryError) as error:
@@ -42,7 +43,7 @@ def parse(source: str, *, owner: str) -> ast.Module | Violation:
 def kind_of(source: str) -> Literal["policy", "feedback", "reward"]:
     """Return what a source defines: a class ``Policy``, a class ``Feedback``, or else a reward."""
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "reward"
     classes = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}

@@ -25,6 +25,7 @@ from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.state import Array, _unknown_field
 from dressage.errors import InvalidArgument
+from dressage.parsing import ONE_PARSER
 
 _FORMAT = "dressage.trajectory/1"
 _FIELD = "field/"
@@ -122,7 +123,7 @@ class Trajectory:
         path = Path(path)
         try:
             _check_size(path)
-            with np.load(path, allow_pickle=False) as file:
+            with ONE_PARSER, np.load(path, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
         except _UNREADABLE as error:
             raise _bad(path, f"not readable as .npz ({error})") from error

@@ -16,6 +16,7 @@ import textwrap
 from typing import NoReturn
 
 from dressage.errors import InvalidArgument
+from dressage.parsing import syntax_tree
 from dressage.programs.syntax import (
     MAX_CHARACTERS,
     MAX_DEPTH,
@@ -87,7 +88,7 @@ def from_python(source: str, language: Language) -> Program:
 
 def _parsed(source: str) -> ast.Module:
     try:
-        return ast.parse(source)
+        return syntax_tree(source)
     except SyntaxError as error:
         line = error.lineno or 1
         lines = source.splitlines()

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dressage.parsing import syntax_tree
+
 from dressage_llm_agent.roles.base import ReplyProblem
 
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -78,7 +80,7 @@ def _python_module(reply: str) -> tuple[str, ast.Module]:
         raise ReplyProblem(f"there are {len(modules)} Python code blocks; give the whole module in exactly one")
     source = modules[0].text.strip("\n") + "\n"
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except SyntaxError as error:
         lines = source.splitlines()
         line = lines[error.lineno - 1].strip()[:_SHOWN_LINE] if error.lineno and error.lineno <= len(lines) else ""

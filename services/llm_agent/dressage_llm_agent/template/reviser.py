@@ -16,6 +16,7 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.parsing import syntax_tree
 
 from dressage_llm_agent.history import HyperparameterValue, PastIteration, hyperparameters_message, past_iteration
 from dressage_llm_agent.template.intents import ParsedIntent
@@ -108,7 +109,7 @@ def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
 def read_weights(source: str, plan: RewardPlan) -> dict[str, float] | None:
     """Return the weights by term of a reward that this author wrote; None for any other source."""
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "reward"]
