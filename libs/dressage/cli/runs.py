@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dressage.cli.options import CommonOptions, SessionName, grouped, parse_count
+from dressage.cli.counts import parse_count
+from dressage.cli.options import CommonOptions, SessionName, grouped
 
 if TYPE_CHECKING:
     from dressage.local.connection import Connection

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 from dressage import errors
-from dressage.cli.options import parse_count
+from dressage.cli.counts import parse_count
 from dressage.sdk.specs import SpecOptions, make_spec, parse_config, recorded
 from hypothesis import given
 from hypothesis import strategies as st
