@@ -1,14 +1,18 @@
-{{/* A stateless service, whole: dict root, component, name, module, prefix, values, env (list, YAML), envFrom (Secret), callers and calls (lists of services). */}}
+{{/* A stateless service, whole: dict root, component, name, module, prefix, values, env (list, YAML), envFrom (Secret), callers and calls (lists of services).
+     One that serves HTTP besides: http (its scheme), port, mounts and volumes (lists, YAML); it has no store. */}}
 {{- define "dressage.service" -}}
 {{- $root := .root -}}
 {{- $v := .values -}}
+{{- $port := .port | default 50051 -}}
+{{- $portName := ternary "http" "grpc" (hasKey . "http") -}}
+{{- $scaled := dig "autoscaling" "enabled" false $v -}}
 {{- $full := include "dressage.fullname" $root -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
   {{- include "dressage.metadata" . | nindent 2 }}
 spec:
-  {{- if not $v.autoscaling.enabled }}
+  {{- if not $scaled }}
   replicas: {{ $v.replicas }}
   {{- end }}
   strategy:
@@ -44,11 +48,13 @@ spec:
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           command: [python, -m, {{ .module }}]
           ports:
-            - {name: grpc, containerPort: 50051}
+            - {name: {{ $portName }}, containerPort: {{ $port }}}
             - {name: metrics, containerPort: 9090}
           env:
             {{- include "dressage.serviceEnv" . | nindent 12 }}
+            {{- if .callers }}
             {{- include "dressage.peerEnv" . | trim | nindent 12 }}
+            {{- end }}
             {{- with include "dressage.tokenEnv" . | trim }}
             {{- . | nindent 12 }}
             {{- end }}
@@ -60,7 +66,11 @@ spec:
           envFrom:
             - secretRef: {name: {{ . }}}
           {{- end }}
-          {{- include "dressage.probes" 50051 | nindent 10 }}
+          {{- if .http }}
+          {{- include "dressage.httpProbes" (dict "port" $port "scheme" .http) | nindent 10 }}
+          {{- else }}
+          {{- include "dressage.probes" $port | nindent 10 }}
+          {{- end }}
           lifecycle:
             preStop: {sleep: {seconds: {{ $root.Values.rollout.drainSeconds }}}}
           resources:
@@ -69,25 +79,37 @@ spec:
             {{- include "dressage.containerSecurity" $root | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
+            {{- if not .http }}
             {{- include "dressage.storeMounts" $root | nindent 12 }}
+            {{- end }}
+            {{- with .mounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 2Gi}
+        {{- if not .http }}
         {{- include "dressage.storeVolumes" $root | nindent 8 }}
+        {{- end }}
+        {{- with .volumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
 ---
-# Headless: clients see every pod and take them in turn.
 apiVersion: v1
 kind: Service
 metadata:
   {{- include "dressage.metadata" . | nindent 2 }}
 spec:
+  {{- if not .http }}
+  # Headless: clients see every pod and take them in turn.
   clusterIP: None
+  {{- end }}
   selector:
     {{- include "dressage.selector" . | nindent 4 }}
   ports:
-    - {name: grpc, port: 50051, targetPort: grpc, appProtocol: kubernetes.io/h2c}
+    - {name: {{ $portName }}, port: {{ $port }}, targetPort: {{ $portName }}, appProtocol: {{ .http | default "kubernetes.io/h2c" | lower }}}
     - {name: metrics, port: 9090, targetPort: metrics}
-{{- if $v.autoscaling.enabled }}
+{{- if $scaled }}
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
