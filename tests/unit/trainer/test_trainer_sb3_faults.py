@@ -15,8 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dressage.training import sac
-from dressage_trainer.backends import replay_memory
+from dressage.training import replay_memory, sac
 from dressage_trainer.backends.sb3 import models
 from dressage_trainer.backends.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 from dressage_trainer.messages import MemberTask
