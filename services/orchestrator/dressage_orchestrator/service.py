@@ -16,6 +16,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
+from dressage.sandbox.machine import Machine
 from dressage.serving.access import current_principal
 
 from dressage_orchestrator import resource_names, threads
@@ -44,6 +45,7 @@ class Sessions:
     """Operations on sessions, for servicers and benchmarks.
 
     :param pools: names of the available pools.
+    :param machine: memory and scratch space of a trainer, by the name of its pool.
     :param quotas: checks the quotas of sessions' owners.
     """
 
@@ -56,6 +58,7 @@ class Sessions:
         workflows: Workflows,
         methods: Methods,
         pools: Collection[str],
+        machine: Callable[[str], Machine],
         quotas: Quotas,
     ) -> None:
         self._settings = settings
@@ -64,6 +67,7 @@ class Sessions:
         self._workflows = workflows
         self._methods = methods
         self._pools = pools
+        self._machine = machine
         self.quotas = quotas
         self._log = structlog.get_logger("dressage.sessions")
 
@@ -173,6 +177,7 @@ class Sessions:
         if full.budget.HasField("wall_time") and full.budget.wall_time.ToTimedelta().total_seconds() <= 0:
             raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
         method.validate(full)
+        method.check_machine(full, self._machine(full.pool))
         role_models.check(full)
         language_models = [await self._check_model(full, entry) for entry in role_models.models_of(full)]
         return full, any(language_models)
