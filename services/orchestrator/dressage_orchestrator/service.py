@@ -238,6 +238,7 @@ class Sessions:
                 entry.state = v1.SESSION_STATE_PENDING
                 entry.state_reason = ""
                 entry.ClearField("failure")
+                sessions.end_idle(entry, since=entry.end_time, now=tx.now)
                 entry.ClearField("end_time")
                 more = request.additional_iterations or int(done >= entry.spec.max_iterations)
                 entry.spec.max_iterations += more
