@@ -92,6 +92,12 @@ class Pool(_Model):
         quantity = self.resources.limits.get("cpu") or self.resources.requests.get("cpu") or "1"
         return self.cores or max(1, math.ceil(parse_quantity(quantity)))
 
+    @property
+    def has_devices(self) -> bool:
+        """Whether its pods have GPUs, by the names that device plugins give them, such as ``nvidia.com/gpu``."""
+        amounts = {**self.resources.requests, **self.resources.limits}
+        return any(name.endswith("/gpu") and parse_quantity(amount) > 0 for name, amount in amounts.items())
+
 
 class _File(_Model):
     pools: dict[str, Pool] = Field(min_length=1)
