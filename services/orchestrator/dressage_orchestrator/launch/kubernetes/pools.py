@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dressage.errors import InvalidArgument
+from dressage.sandbox.machine import Machine
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -97,6 +98,15 @@ class Pool(_Model):
         """Whether its pods have GPUs, by the names that device plugins give them, such as ``nvidia.com/gpu``."""
         amounts = {**self.resources.requests, **self.resources.limits}
         return any(name.endswith("/gpu") and parse_quantity(amount) > 0 for name, amount in amounts.items())
+
+    @property
+    def machine(self) -> Machine:
+        """Memory and scratch space of a trainer."""
+        memory = self.resources.limits.get("memory")
+        return Machine(
+            memory_bytes=int(parse_quantity(memory)) if memory else None,
+            scratch_bytes=int(parse_quantity(self.scratch_size)),
+        )
 
 
 class _File(_Model):
