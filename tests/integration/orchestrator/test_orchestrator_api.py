@@ -136,6 +136,12 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     )
     assert error.reason == "ENVIRONMENT_NOT_FOUND"
 
+    request = environment_api.GetEnvironmentModelRequest(name="environments/Hopper-v5")
+    model = await stack.environments.GetEnvironmentModel(request)
+    assert (model.path, list(model.files)) == ("hopper.xml", []) and 'name="foot_geom"' in model.xml
+    request.name = "environments/CartPole-v1"
+    assert (await refused(stack.environments.GetEnvironmentModel(request))).reason == "NO_XML_MODEL"
+
     ask = intent_api.ElicitRequest(intent="run", environment="environments/Hopper-v5", model="test/m")
     assert (await stack.intents.Elicit(ask)).criteria[0].title == "speed"
 
