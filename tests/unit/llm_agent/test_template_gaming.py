@@ -1,4 +1,4 @@
-"""What the template author's rewards pay for: the behaviour earns more than each shortcut, in episodes that are written down here.
+"""What the template author's rewards pay for: the behaviour earns more than each shortcut, in episodes that are written here.
 
 An episode is a table of the fields that a reward reads, row by row. The shortcuts are those that trainings end in: to stand
 still where walking may fall, to leap and fall, to sit where standing is asked for, to strike an object once.

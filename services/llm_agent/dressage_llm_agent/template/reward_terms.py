@@ -161,8 +161,8 @@ def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     """The head's height, most of all above that of sitting, and the torso upright; every moment counts, so sooner is better.
 
-    A robot that sits upright has half of the height. With a reward in proportion to the height, and all of that for the posture,
-    it would risk much by an attempt to stand.
+    A robot that sits upright has half of the height. With a reward in proportion to the height, and all of that for the
+    posture, it would risk much by an attempt to stand.
     """
     height = card.scales["standing_head_height"]
     weight = 2.0 if "fast" in intent.qualities else 1.0
