@@ -7,6 +7,7 @@ continues where it was interrupted.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import platform
 import signal
@@ -105,13 +106,13 @@ class Chaos:
         return outcome, disturber, watcher.seen()
 
     def _disturb(self, disturber: Disturber, faults: list[Fault], watcher: _Watcher, length: int) -> None:
-        for fault in faults:
-            while watcher.seen() < fault.at * length and not watcher.ended():
+        for (at, delay), group in itertools.groupby(faults, key=lambda fault: (fault.at, fault.delay)):
+            while watcher.seen() < at * length and not watcher.ended():
                 time.sleep(_POLL_SECONDS)
-            time.sleep(fault.delay)
+            time.sleep(delay)
             if watcher.ended():
                 return
-            disturber.apply(fault)
+            disturber.apply([*group])
 
 
 class _Watcher:
@@ -232,7 +233,7 @@ def main() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description="Kill and disturb sessions; compare them with undisturbed ones.")
     parser.add_argument("--seeds", default="0-7", help="seeds of schedules: FIRST-LAST (default: 0-7)")
-    parser.add_argument("--kills", type=int, default=5, help="kill -9 of processes in each session (default: 5)")
+    parser.add_argument("--kills", type=int, default=8, help="kill -9 of processes in each session (default: 8)")
     parser.add_argument("--results", type=Path, default=Path("build/chaos.jsonl"), help="file to append to")
     parser.add_argument("--installations", default="sqlite,postgres", help="kinds of installations")
     parser.add_argument("--methods", default=",".join(METHODS), help="methods of the sessions")
