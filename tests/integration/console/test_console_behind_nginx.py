@@ -77,10 +77,7 @@ async def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     app = wiring.application(upstream, hosts=(CONSOLE,), static=page(tmp_path / "page"), secure_cookies=True)
     own = (tmp_path / "own" / "tls.crt", tmp_path / "own" / "tls.key")
     server = HttpServer(app, bind("127.0.0.1:0"), grace_seconds=1, tls=own)
-    backends = {
-        ("r-dressage-console", "http"): await server.start(),
-        ("r-dressage-orchestrator", "grpc"): stack.service.address,
-    }
+    backends = {"r-dressage-console": await server.start(), "r-dressage-orchestrator": stack.service.address}
     port = free_port()
     # The console with TLS of its own; the orchestrator of this test has none.
     ingresses = [entry for entry in of_kind("ingress-tls", "Ingress") if component(entry) == "console"]
@@ -92,7 +89,7 @@ async def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         ingresses,
         listen=f"127.0.0.1:{port}",
         scratch=tmp_path,
-        upstream=lambda service, name: backends[service, name],
+        upstream=lambda service, port: backends[service],
         certificate=lambda secret: tmp_path / secret,
     )
     (tmp_path / "nginx.conf").write_text(text)
