@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.json_format import ParseDict
+
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
 from dressage.installation import has_sb3
@@ -21,6 +23,7 @@ from dressage.sdk.progress import (
     short,
     target,
 )
+from dressage.sdk.texts import queue_text
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
@@ -178,7 +181,7 @@ def text(facts: dict[str, Any]) -> Any:
 def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return state, scores, returns and effort of a session as texts; the state is the first."""
     session = facts["session"]
-    reasons = filter(None, (session.get("state_reason"), *_failure(session)))
+    reasons = filter(None, (_queue(session), session.get("state_reason"), *_failure(session)))
     rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], "; ".join(reasons)))))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
@@ -211,6 +214,11 @@ def _confirmed(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     return [("confirmed", _score(again))] + (
         [("judged by", judged)] if judged and judged != first.get("judged") else []
     )
+
+
+def _queue(session: dict[str, Any]) -> str:
+    queue = ParseDict(session.get("queue", {}), pb.QueuePlace())
+    return queue_text(queue) if queue.place else ""
 
 
 def _failure(session: dict[str, Any]) -> list[str]:

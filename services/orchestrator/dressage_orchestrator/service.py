@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -17,6 +16,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
+from dressage.sandbox.machine import Machine
 from dressage.serving.access import current_principal
 
 from dressage_orchestrator import resource_names, threads
@@ -45,6 +45,7 @@ class Sessions:
     """Operations on sessions, for servicers and benchmarks.
 
     :param pools: names of the available pools.
+    :param machine: memory and scratch space of a trainer, by the name of its pool.
     :param quotas: checks the quotas of sessions' owners.
     """
 
@@ -57,6 +58,7 @@ class Sessions:
         workflows: Workflows,
         methods: Methods,
         pools: Collection[str],
+        machine: Callable[[str], Machine],
         quotas: Quotas,
     ) -> None:
         self._settings = settings
@@ -65,6 +67,7 @@ class Sessions:
         self._workflows = workflows
         self._methods = methods
         self._pools = pools
+        self._machine = machine
         self.quotas = quotas
         self._log = structlog.get_logger("dressage.sessions")
 
@@ -126,12 +129,27 @@ class Sessions:
             self.quotas.admit(tx, owner, spec, uses_model=uses_model)
             session = sessions.create(tx, session_id, spec, method=method.name, goal=method.goal(spec), owner=owner)
             request_ids.record(tx, "CreateSession", request.request_id, request, session.name)
-            return session
+            return self._enqueue(tx, session_id, admitted)
 
+        admitted: list[tuple[str, int]] = []
         session = await self.transact(record)
-        ident = session.name.partition("/")[2]
-        await self._after_commit(ident, partial(self._workflows.start, ident, session.epoch))
+        await self._start(session_id, admitted)
         return session
+
+    def _enqueue(self, tx: Transaction, session: str, admitted: list[tuple[str, int]]) -> v1.Session:
+        """Let a session wait for its admission; return it with its place, if it waits.
+
+        :param admitted: replaced by the sessions that are admitted.
+        """
+        admitted[:] = self._workflows.enqueue(tx, session)  # replaced, because the transaction may be repeated
+        return sessions.get(tx, session)
+
+    async def _start(self, session: str, admitted: Sequence[tuple[str, int]]) -> None:
+        def start() -> None:
+            for ident, epoch in admitted:
+                self._workflows.start(ident, epoch)
+
+        await self._after_commit(session, start)
 
     async def prepare(self, spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
         """Fill in defaults and validate a spec.
@@ -159,6 +177,7 @@ class Sessions:
         if full.budget.HasField("wall_time") and full.budget.wall_time.ToTimedelta().total_seconds() <= 0:
             raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
         method.validate(full)
+        method.check_machine(full, self._machine(full.pool))
         role_models.check(full)
         language_models = [await self._check_model(full, entry) for entry in role_models.models_of(full)]
         return full, any(language_models)
@@ -193,6 +212,7 @@ class Sessions:
 
         await self.transact(request)
         await self.release(session)
+        await self._after_commit(session, self._workflows.admit)  # a cancelled session does not wait
         self._workflows.wake(session)
         return await self.read(lambda tx: sessions.get(tx, session))
 
@@ -230,10 +250,11 @@ class Sessions:
             sessions.request_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)
             request_ids.record(tx, "ResumeSession", request.request_id, request, changed.name)
-            return changed
+            return self._enqueue(tx, session, admitted)
 
+        admitted: list[tuple[str, int]] = []
         changed = await self.transact(reopen)
-        await self._after_commit(session, partial(self._workflows.start, session, changed.epoch))
+        await self._start(session, admitted)
         return changed
 
     async def release(self, session: str) -> None:
@@ -261,6 +282,7 @@ class Sessions:
         deleted = await self.transact(mark)
         if request.force:
             await self.release(session)
+            await self._after_commit(session, self._workflows.admit)
         self._workflows.wake(session)
         return deleted
 

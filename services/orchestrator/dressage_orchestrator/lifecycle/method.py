@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.sandbox.machine import Machine
 from google.protobuf.message import Message
 
 from dressage_orchestrator.clients import JudgeClient
@@ -211,6 +212,14 @@ class Method(Protocol):
         """Reject a spec with defaults that this method does not support; by default none.
 
         :raises InvalidArgument: naming the field.
+        """
+        return
+
+    def check_machine(self, spec: v1.SessionSpec, machine: Machine) -> None:
+        """Reject a valid spec with defaults that a trainer cannot hold; by default none.
+
+        :param machine: memory and scratch space of a trainer of the spec's pool.
+        :raises InvalidArgument: naming the field and what fits.
         """
         return
 

@@ -8,6 +8,7 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, InvalidArgument
+from dressage.sandbox.machine import Machine
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -24,6 +25,7 @@ from dressage_orchestrator.methods.reward import (
     configs,
     durations,
     judgment,
+    replay,
     revising,
     selecting,
     spec,
@@ -77,6 +79,10 @@ class RewardMethod(Method):
     def validate(self, full: v1.SessionSpec) -> None:
         """Refuse a spec that contradicts itself."""
         spec.validate(full)
+
+    def check_machine(self, full: v1.SessionSpec, machine: Machine) -> None:
+        """Refuse replay buffers that do not fit."""
+        replay.check(full, machine)
 
     def refusal_to_continue(self, full: v1.SessionSpec) -> str:
         """Return why the backend and the algorithm cannot continue from a policy; empty if they can."""
