@@ -2,8 +2,8 @@
 
     python tools/measured_sessions.py experiments/results/intents
 
-Reads ``results.jsonl`` of the folder and writes ``libs/dressage/training/measured_intents.toml``: an entry for each intent, also
-for those that most sessions did not pass. A class of intents is the words of the intent without articles and the like.
+Reads ``results.jsonl`` of the folder and writes ``libs/dressage/training/measured_intents.toml``: an entry for each intent,
+also for those that most sessions did not pass. A class of intents is the words of the intent without articles and the like.
 """
 
 from __future__ import annotations
