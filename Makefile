@@ -127,6 +127,7 @@ programs: install ## Run or continue the experiment of docs/evidence/programs.md
 intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
 	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
 	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
+	$(RUN)/python tools/measured_sessions.py experiments/results/intents
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev
