@@ -158,8 +158,8 @@ async def test_deleted_sessions_artifacts_are_not_readable(served: Stack):
         assert b"".join([chunk async for chunk in uma.read_artifact(key)]) == b"code"
 
 
-async def test_every_reading_method_and_role_on_conversations_and_deleted_sessions(served: Stack):
-    """The rules of reading: by method from the descriptors, for another person, another viewer, the owner, an administrator."""
+async def test_every_reading_method_and_role(served: Stack):
+    """Conversations and deleted sessions, for a viewer, another user, the owner and an administrator."""
     assert {m for m, rule in RULES.items() if bool(rule.reads) != (rule.role is Role.VIEWER)} == set(), (
         "a reader has a rule"
     )
