@@ -179,7 +179,7 @@ def is_conversation(key: str) -> bool:
 
 
 def reads_only_own() -> str | None:
-    """Name of the running call's principal, unless it reads everything: an administrator, or nobody on an open server."""
+    """Name of the running call's principal, unless it reads everything: an administrator, or no caller on an open server."""
     principal = current_principal.get()
     return None if principal is None or principal.role is Role.ADMIN else principal.name
 
