@@ -25,7 +25,7 @@ def presign(
     seconds: int,
     now: datetime | None = None,
 ) -> str:
-    """Return a URL with which anybody may make one kind of request, without a request to the store.
+    """Return a URL with which any caller may make one kind of request, without a request to the store.
 
     :param headers: that the request has to send as they are.
     :param seconds: lifetime.

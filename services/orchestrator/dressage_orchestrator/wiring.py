@@ -27,6 +27,7 @@ from dressage.api.v1 import (
 )
 from dressage.artifacts import ArtifactStore
 from dressage.errors import DressageError
+from dressage.sandbox.machine import UNKNOWN, Machine, memory_bytes
 from dressage.serving.channels import connect, read_authorities
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
@@ -47,6 +48,7 @@ from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClie
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.sessions import ENDED_TOPIC
 from dressage_orchestrator.database.shared_secrets import shared_secret
+from dressage_orchestrator.device_pools import DevicePools
 from dressage_orchestrator.gauges import update_gauges
 from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import SINGLE_EXECUTOR, RunController
@@ -189,10 +191,13 @@ async def _assemble(
         settings=settings,
         database=database,
         agent=engine.agent,
+        judge=engine.judge,
         workflows=workflows,
         methods=methods,
         pools=names,
+        machine=partial(_machine_of, pools),
         quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
+        devices=DevicePools.of(pools, settings.default_pool),
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
@@ -218,6 +223,13 @@ async def _assemble(
 def _cores_of(pools: Mapping[str, Pool] | None, local: int, name: str) -> int:
     """Cores of a run in a pool."""
     return local if pools is None or name not in pools else pools[name].usable_cores
+
+
+def _machine_of(pools: Mapping[str, Pool] | None, name: str) -> Machine:
+    """Memory and scratch space of a trainer in a pool; local trainers have this machine's."""
+    if pools is None:
+        return Machine(memory_bytes=memory_bytes())
+    return pools[name].machine if name in pools else UNKNOWN
 
 
 def _controller(settings: Settings, database: Database, tokens: RunTokens, executor: str) -> RunController:

@@ -74,6 +74,7 @@ RULES: dict[str, Rule] = {
     "dressage.v1.SessionService/LabelRollout": Rule(Role.USER, "session", field="rollout"),
     "dressage.v1.EnvironmentService/GetEnvironment": _OPEN,
     "dressage.v1.EnvironmentService/ListEnvironments": _OPEN,
+    "dressage.v1.EnvironmentService/GetEnvironmentModel": _OPEN,
     "dressage.v1.IntentService/Elicit": _CREATE,
     "dressage.v1.ArtifactService/ListArtifacts": Rule(Role.VIEWER, reads="artifact", field="prefix"),
     "dressage.v1.ArtifactService/GetArtifact": _FILE,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
@@ -235,6 +236,16 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
     tx.touch(message.name)
     message.etag = str(version)
     return message
+
+
+def end_idle(message: v1.Session, *, since: Timestamp, now: datetime) -> None:
+    """Count the time since ``since`` as idle, if the session has started.
+
+    The wait for an approval is counted when it ends, also where no server ran meanwhile.
+    """
+    if message.HasField("start_time") and not message.awaiting_approval:
+        begin = max(since.ToMicroseconds(), message.start_time.ToMicroseconds())
+        message.idle_seconds += max(0.0, (micros(now) - begin) / 1e6)
 
 
 def delete(tx: Transaction, session: str, *, grace_seconds: float) -> v1.Session:
