@@ -64,6 +64,17 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
         "spec.reward.configs[0].hyperparameters.epochs",
         "sac has learning_rate",
     ),
+    (
+        {
+            "algorithm": "sac",
+            "environment": "environments/Humanoid-v5",
+            "steps_per_member": 500_000,
+            "configs": [v1.Config(id="a", hyperparameters=v1.Hyperparameters(replay_size=1_000_000))],
+            "seeds": 3,
+        },
+        "spec.reward.configs[0].hyperparameters.replay_size",
+        "Set replay_size to at most",
+    ),
     ({"pool": "gpu"}, "spec.pool", "one of local"),
 ]
 

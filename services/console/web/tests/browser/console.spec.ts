@@ -1,13 +1,13 @@
 // The page in a real browser before a real server, without a language model.
-import AxeBuilder from '@axe-core/playwright'
 import { type BrowserContext, expect, type Page, test } from '@playwright/test'
 
 import { Server } from './server'
+import { barriersOf, choose, visit } from './visit'
 
 let server: Server
 let context: BrowserContext
 let page: Page
-const problems: string[] = []
+let problems: string[] = []
 const barriers: string[] = []
 
 test.describe.configure({ mode: 'serial' })
@@ -15,18 +15,7 @@ test.describe.configure({ mode: 'serial' })
 test.beforeAll(async ({ browser }) => {
   test.setTimeout(200_000)
   server = await Server.start()
-  context = await browser.newContext({ viewport: { width: 1360, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'] })
-  context.setDefaultTimeout(20_000)
-  page = await context.newPage()
-  page.on('console', (message) => {
-    // Violations of the page's policy are errors of the console; answers of the server with an error status are, too.
-    if (message.type() === 'error' && !/status of (4|5)\d\d|ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY/.test(message.text())) problems.push(message.text())
-  })
-  page.on('pageerror', (error) => problems.push(String(error)))
-  page.on('dialog', (dialog) => {
-    problems.push(`dialog: ${dialog.message()}`)
-    void dialog.dismiss()
-  })
+  ;({ context, page, problems } = await visit(browser))
 })
 
 test.afterAll(async () => {
@@ -39,17 +28,10 @@ test.afterEach(() => {
 })
 
 async function accessible(what: string): Promise<void> {
-  for (const scheme of ['light', 'dark'] as const) {
-    await page.emulateMedia({ colorScheme: scheme })
-    await page.waitForTimeout(300) // colours change by a transition
-    const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']).analyze()
-    const found = violations.map((violation) => `${what}, ${scheme}: ${violation.id}: ${violation.nodes.map((node) => `${node.target.join(' ')} ${node.any[0]?.message ?? ''}`).join(' | ')}`)
-    barriers.push(...found)
-  }
-  await page.emulateMedia({ colorScheme: 'light' })
+  barriers.push(...(await barriersOf(page, what)))
 }
 
-test('asks for the token, and takes it from the address', async () => {
+test('asks for the token, and takes it from the address', { tag: '@quick' }, async () => {
   await page.goto(server.base)
   await page.getByLabel('Token', { exact: true }).fill('wrong')
   await page.getByRole('button', { name: 'Log in' }).click()
@@ -64,10 +46,9 @@ test('asks for the token, and takes it from the address', async () => {
   await accessible('no sessions')
 })
 
-test('shows a plan before it starts a session, and the session waits for approval', async () => {
+test('shows a plan before it starts a session, and the session waits for approval', { tag: '@quick' }, async () => {
   await page.getByRole('link', { name: 'New session' }).first().click()
-  await page.getByRole('combobox', { name: 'Environment' }).click()
-  await page.getByRole('option', { name: 'Hopper-v5' }).click()
+  await choose(page, 'Environment', 'Hopper-v5')
   await page.getByText('hop forward', { exact: true }).first().click()
   await expect(page.getByText('Iterations at most').last()).toBeVisible()
   await page.getByRole('switch', { name: /Wait for my approval/ }).check()
@@ -112,8 +93,7 @@ test('continues where it was when the server is killed and started again', async
 
 test('a search without a model is watched to its end', async () => {
   await page.goto(`${server.base}new`)
-  await page.getByRole('combobox', { name: 'Environment' }).click()
-  await page.getByRole('option', { name: 'CartPole-v1' }).click()
+  await choose(page, 'Environment', 'CartPole-v1')
   await page.getByLabel('Intent').fill('balance the pole')
   await page.getByText('parameters', { exact: true }).click()
   await page.getByRole('button', { name: 'Start the session' }).click()
@@ -123,7 +103,7 @@ test('a search without a model is watched to its end', async () => {
   await expect(page.getByRole('img', { name: /parameters between/ })).toBeVisible()
 })
 
-test('hostile strings are shown as text', async () => {
+test('hostile strings are shown as text', { tag: '@quick' }, async () => {
   const hostile = '<img src=x onerror="alert(1)"><script>alert(2)</script> \u202Eevil\u202C ${7*7} {{7*7}} [x](javascript:alert(3)) '
   const intent = hostile + 'long '.repeat(1500)
   const spec = { intent: intent.slice(0, 7900), environment: 'environments/CartPole-v1', parameters: { episodeBudget: '20' } }
@@ -141,7 +121,7 @@ test('hostile strings are shown as text', async () => {
   expect(overflow).toBeLessThanOrEqual(0)
 })
 
-test('filters, deletes and restores by the keyboard', async () => {
+test('filters, deletes and restores by the keyboard', { tag: '@quick' }, async () => {
   await page.goto(server.base)
   await page.getByRole('textbox', { name: 'Search' }).fill('hop forward')
   await expect(page.getByRole('table', { name: 'Sessions' }).getByRole('row')).toHaveCount(2)
@@ -162,7 +142,7 @@ test('filters, deletes and restores by the keyboard', async () => {
   await expect(page.getByText('1 restored')).toBeVisible()
 })
 
-test('is usable at the width of a phone', async () => {
+test('is usable at the width of a phone', { tag: '@quick' }, async () => {
   const phone = await context.newPage()
   await phone.setViewportSize({ width: 390, height: 844 })
   for (const path of ['', 'new', 'sessions/hostile-1', 'sessions/hostile-1?tab=events']) {
@@ -183,7 +163,7 @@ test('tabs share one stream for each session', async () => {
   for (const tab of more) await tab.close()
 })
 
-test('asks another site nothing', async () => {
+test('asks another site nothing', { tag: '@quick' }, async () => {
   const hosts = new Set<string>()
   page.on('request', (request) => hosts.add(new URL(request.url()).host))
   await page.goto(`${server.base}sessions/hostile-1`)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dressage.errors import InvalidArgument
+from dressage.sandbox.machine import Machine
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -91,6 +92,21 @@ class Pool(_Model):
         """Number of cores that a run trains on."""
         quantity = self.resources.limits.get("cpu") or self.resources.requests.get("cpu") or "1"
         return self.cores or max(1, math.ceil(parse_quantity(quantity)))
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether its pods have GPUs, by the names that device plugins give them, such as ``nvidia.com/gpu``."""
+        amounts = {**self.resources.requests, **self.resources.limits}
+        return any(name.endswith("/gpu") and parse_quantity(amount) > 0 for name, amount in amounts.items())
+
+    @property
+    def machine(self) -> Machine:
+        """Memory and scratch space of a trainer."""
+        memory = self.resources.limits.get("memory")
+        return Machine(
+            memory_bytes=int(parse_quantity(memory)) if memory else None,
+            scratch_bytes=int(parse_quantity(self.scratch_size)),
+        )
 
 
 class _File(_Model):
