@@ -147,6 +147,18 @@ priorityClassName: {{ . }}
 {{- concat $hosts .Values.tls.hosts | uniq | toYaml -}}
 {{- end -}}
 
+{{/* Secret with the certificate of a service inside: dict root, name. Each has a key of its own. */}}
+{{- define "dressage.servicesTlsSecret" -}}
+{{- .root.Values.tls.services.existingSecret | default (printf "%s-%s-tls" (include "dressage.fullname" .root) .name) -}}
+{{- end -}}
+
+{{/* Names of a service's certificate, as a list in YAML: dict root, name. */}}
+{{- define "dressage.serviceHosts" -}}
+{{- $service := printf "%s-%s" (include "dressage.fullname" .root) .name -}}
+{{- $inside := printf "%s.%s.svc" $service .root.Release.Namespace -}}
+{{- list $service (printf "%s.%s" $service .root.Release.Namespace) $inside (printf "%s.cluster.local" $inside) "localhost" | toYaml -}}
+{{- end -}}
+
 {{/* The Secret with the console's own certificate. */}}
 {{- define "dressage.consoleTlsSecret" -}}
 {{- .Values.console.tlsSecret | default .Values.tls.existingSecret | default (printf "%s-console-tls" (include "dressage.fullname" .)) -}}
@@ -154,9 +166,7 @@ priorityClassName: {{ . }}
 
 {{/* Host names of the console, as a list in YAML: the Service's, a port-forward's, the Ingress's and others. */}}
 {{- define "dressage.consoleHosts" -}}
-{{- $service := printf "%s-console" (include "dressage.fullname" .) -}}
-{{- $inside := printf "%s.%s.svc" $service .Release.Namespace -}}
-{{- $hosts := list $inside (printf "%s.cluster.local" $inside) (printf "%s.%s" $service .Release.Namespace) $service "localhost" -}}
+{{- $hosts := include "dressage.serviceHosts" (dict "root" . "name" "console") | fromYamlArray -}}
 {{- if .Values.ingress.enabled }}{{ $hosts = append $hosts .Values.ingress.console.host }}{{ end -}}
 {{- concat $hosts .Values.console.hosts | uniq | compact | toYaml -}}
 {{- end -}}

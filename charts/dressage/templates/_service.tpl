@@ -1,5 +1,5 @@
 {{/* A stateless service, whole: dict root, component, name, module, prefix, values, env (list, YAML), envFrom (Secret), callers and calls (lists of services).
-     One that serves HTTP besides: http (its scheme), port, mounts and volumes (lists, YAML); it has no store. */}}
+     One that serves HTTP: http (http or https), port, tlsSecret, mounts and volumes (lists, YAML); it has no store. */}}
 {{- define "dressage.service" -}}
 {{- $root := .root -}}
 {{- $v := .values -}}
@@ -50,6 +50,9 @@ spec:
           ports:
             - {name: {{ $portName }}, containerPort: {{ $port }}}
             - {name: metrics, containerPort: 9090}
+            {{- if and $root.Values.tls.enabled (not .http) }}
+            - {name: health, containerPort: 50052}
+            {{- end }}
           env:
             {{- include "dressage.serviceEnv" . | nindent 12 }}
             {{- if .callers }}
@@ -57,6 +60,16 @@ spec:
             {{- end }}
             {{- with include "dressage.tokenEnv" . | trim }}
             {{- . | nindent 12 }}
+            {{- end }}
+            {{- if $root.Values.tls.enabled }}
+            - {name: {{ .prefix }}_TLS_CERT, value: /etc/dressage/tls/tls.crt}
+            - {name: {{ .prefix }}_TLS_KEY, value: /etc/dressage/tls/tls.key}
+            {{- if not .http }}
+            - {name: {{ .prefix }}_HEALTH_ADDRESS, value: "0.0.0.0:50052"}
+            {{- end }}
+            {{- if .calls }}
+            - {name: {{ .prefix }}_SERVICES_TLS_CA_FILE, value: /etc/dressage/tls/ca.crt}
+            {{- end }}
             {{- end }}
             {{- range .env }}
             - {name: {{ .name }}, value: {{ .value | quote }}}
@@ -67,9 +80,9 @@ spec:
             - secretRef: {name: {{ . }}}
           {{- end }}
           {{- if .http }}
-          {{- include "dressage.httpProbes" (dict "port" $port "scheme" .http) | nindent 10 }}
+          {{- include "dressage.httpProbes" (dict "port" $port "scheme" (upper .http)) | nindent 10 }}
           {{- else }}
-          {{- include "dressage.probes" $port | nindent 10 }}
+          {{- include "dressage.probes" (ternary 50052 50051 $root.Values.tls.enabled) | nindent 10 }}
           {{- end }}
           lifecycle:
             preStop: {sleep: {seconds: {{ $root.Values.rollout.drainSeconds }}}}
@@ -79,6 +92,9 @@ spec:
             {{- include "dressage.containerSecurity" $root | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
+            {{- if $root.Values.tls.enabled }}
+            - {name: tls, mountPath: /etc/dressage/tls, readOnly: true}
+            {{- end }}
             {{- if not .http }}
             {{- include "dressage.storeMounts" $root | nindent 12 }}
             {{- end }}
@@ -88,6 +104,10 @@ spec:
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 2Gi}
+        {{- if $root.Values.tls.enabled }}
+        - name: tls
+          secret: {secretName: {{ .tlsSecret | default (include "dressage.servicesTlsSecret" .) }}}
+        {{- end }}
         {{- if not .http }}
         {{- include "dressage.storeVolumes" $root | nindent 8 }}
         {{- end }}
@@ -107,7 +127,7 @@ spec:
   selector:
     {{- include "dressage.selector" . | nindent 4 }}
   ports:
-    - {name: {{ $portName }}, port: {{ $port }}, targetPort: {{ $portName }}, appProtocol: {{ .http | default "kubernetes.io/h2c" | lower }}}
+    - {name: {{ $portName }}, port: {{ $port }}, targetPort: {{ $portName }}, appProtocol: {{ .http | default (ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled) }}}
     - {name: metrics, port: 9090, targetPort: metrics}
 {{- if $scaled }}
 ---

@@ -328,7 +328,7 @@ def test_objects_of_cert_manager_have_only_its_fields(scenario: str) -> None:
         model = Certificate.model_validate(entry)
         # A field that the model does not know is dropped by it.
         assert model.spec and model.spec.model_dump(by_alias=True, exclude_unset=True, mode="json") == entry["spec"]
-    assert len(certificates) == (2 if scenario == "cert-manager" else 0)
+    assert len(certificates) == (5 if scenario == "cert-manager" else 0)
 
 
 def test_a_mistake_in_a_certificate_would_be_noticed() -> None:
