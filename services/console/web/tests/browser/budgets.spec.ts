@@ -65,11 +65,16 @@ async function scroll(page: Page): Promise<void> {
 test('is there within a second and usable within two', { tag: '@budgets' }, async ({ browser }) => {
   const paints: number[] = []
   const ready: number[] = []
+  const processor: number[] = []
   for (let repeat = 0; repeat < REPEATS; repeat += 1) {
     const { page, context } = await visit(browser) // with nothing in its cache
     await context.request.post(`${server.base}login`, { data: { token: server.token } })
+    const session = await context.newCDPSession(page)
+    await session.send('Performance.enable', { timeDomain: 'threadTicks' })
     await page.goto(server.base)
     await page.waitForFunction(() => document.querySelector('[role=row] a') !== null)
+    const { metrics } = await session.send('Performance.getMetrics')
+    processor.push((metrics.find((metric) => metric.name === 'ThreadTime')?.value ?? Number.POSITIVE_INFINITY) * 1000)
     ready.push(await page.evaluate(() => performance.now()))
     paints.push(await page.evaluate(() => performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? Number.POSITIVE_INFINITY))
     measured.initialJavaScriptKb = await page.evaluate(
@@ -80,9 +85,7 @@ test('is there within a second and usable within two', { tag: '@budgets' }, asyn
   measured.initialJavaScriptKb = round(measured.initialJavaScriptKb ?? Number.POSITIVE_INFINITY)
   measured.firstPaintMs = round(median(paints))
   measured.interactiveMs = round(median(ready))
-  expect.soft(measured.initialJavaScriptKb).toBeLessThanOrEqual(BUDGET.initialJavaScriptKb)
-  expect.soft(measured.firstPaintMs).toBeLessThanOrEqual(BUDGET.firstPaintMs)
-  expect.soft(measured.interactiveMs).toBeLessThanOrEqual(BUDGET.interactiveMs)
+  measured.interactiveProcessorMs = round(median(processor))
 })
 
 test('shows an event within a second', { tag: '@budgets' }, async ({ browser }) => {
@@ -103,7 +106,6 @@ test('shows an event within a second', { tag: '@budgets' }, async ({ browser }) 
   }
   measured.updateMs = round(median(times))
   await context.close()
-  expect.soft(measured.updateMs).toBeLessThanOrEqual(BUDGET.updateMs)
 })
 
 test('scrolls 1,000 sessions without a long task', { tag: '@budgets' }, async ({ browser }) => {
@@ -114,7 +116,6 @@ test('scrolls 1,000 sessions without a long task', { tag: '@budgets' }, async ({
   measured.sessionsTaskMs = task.wall
   measured.sessionsTaskProcessorMs = task.processor
   await context.close()
-  expect.soft(task.processor).toBeLessThanOrEqual(BUDGET.taskMs)
 })
 
 test('scrolls curves of 100,000 points without a long task', { tag: '@budgets' }, async ({ browser }) => {
@@ -129,5 +130,13 @@ test('scrolls curves of 100,000 points without a long task', { tag: '@budgets' }
   measured.curvesTaskMs = task.wall
   measured.curvesTaskProcessorMs = task.processor
   await context.close()
-  expect.soft(task.processor).toBeLessThanOrEqual(BUDGET.taskMs)
+})
+
+test('meets its budgets', { tag: '@budgets' }, () => {
+  expect.soft(measured.initialJavaScriptKb).toBeLessThanOrEqual(BUDGET.initialJavaScriptKb)
+  expect.soft(measured.firstPaintMs).toBeLessThanOrEqual(BUDGET.firstPaintMs)
+  expect.soft(measured.interactiveMs).toBeLessThanOrEqual(BUDGET.interactiveMs)
+  expect.soft(measured.updateMs).toBeLessThanOrEqual(BUDGET.updateMs)
+  expect.soft(measured.sessionsTaskProcessorMs).toBeLessThanOrEqual(BUDGET.taskMs)
+  expect.soft(measured.curvesTaskProcessorMs).toBeLessThanOrEqual(BUDGET.taskMs)
 })
