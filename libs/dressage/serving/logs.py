@@ -14,7 +14,7 @@ from dressage.terminal import printable, raw_stream
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _QUIET = ("alembic.runtime.plugins",)
-"""Loggers whose messages at the level `info` help nobody who runs a server: one for each plug-in of a library."""
+"""Loggers whose messages at the level `info` are one for each plug-in of a library."""
 _SECRET_HINTS = ("token", "secret", "password", "api_key", "authorization")
 _NOT_SECRET = frozenset({"input_tokens", "output_tokens", "tokens", "resume_token", "page_token"})
 
