@@ -28,7 +28,7 @@ from dressage.api.v1 import (
 from dressage.artifacts import ArtifactStore
 from dressage.errors import DressageError
 from dressage.sandbox.machine import UNKNOWN, Machine, memory_bytes
-from dressage.serving.channels import connect
+from dressage.serving.channels import connect, read_authorities
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
 from dressage.serving.stores import open_service_store
@@ -48,6 +48,7 @@ from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClie
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.sessions import ENDED_TOPIC
 from dressage_orchestrator.database.shared_secrets import shared_secret
+from dressage_orchestrator.device_pools import DevicePools
 from dressage_orchestrator.gauges import update_gauges
 from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import SINGLE_EXECUTOR, RunController
@@ -190,11 +191,13 @@ async def _assemble(
         settings=settings,
         database=database,
         agent=engine.agent,
+        judge=engine.judge,
         workflows=workflows,
         methods=methods,
         pools=names,
         machine=partial(_machine_of, pools),
         quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
+        devices=DevicePools.of(pools, settings.default_pool),
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
@@ -347,8 +350,10 @@ async def _collect(settings: Settings, parts: _Parts) -> None:
 
 
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
+    authorities = await asyncio.to_thread(read_authorities, settings.services_tls_ca_file)
+
     async def channel(address: str, token: SecretStr | None) -> grpc.aio.Channel:
-        opened = connect(address, token=token)
+        opened = connect(address, token=token, tls_ca=authorities)
         stack.push_async_callback(opened.close)
         return opened
 
