@@ -216,6 +216,9 @@ def installation(kind: Kind, folder: Path, *, clock: bool = False, disks: bool =
                     running.kill(service)
 
 
+
+
+
 def _environments(ports: Mapping[str, int], folder: Path) -> dict[str, dict[str, str]]:
     """Return the environment variables of each service: addresses of links, a token for each pair, short waits."""
     inherited = {name: os.environ[name] for name in _KEPT if name in os.environ}

@@ -192,9 +192,7 @@ async def _answer_busy(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         async with asyncio.timeout(5):
             head = await reader.readuntil(b"\r\n\r\n")
             if b"100-continue" not in head.lower():
-                await reader.read(
-                    _CHUNK
-                ) if b"content-length" in head.lower() and b"content-length: 0" not in head.lower() else None
+                await reader.read(_CHUNK)if b"content-length" in head.lower() and b"content-length: 0" not in head.lower() else None
             writer.write(_BUSY)
             await writer.drain()
     writer.close()

@@ -28,9 +28,7 @@ _VOLATILE = re.compile(
 """Names of values that are a matter of time, in JSON and in messages."""
 _RACING = re.compile(r"^(cache_hits|episodes)$")
 """Counters of a search over programs: its threads share a cache, so how often each of them finds a program there varies."""
-_RECOVERY = frozenset(
-    {"SERVICE_UNAVAILABLE", "SERVICE_BUSY", "PROVIDER_UNAVAILABLE", "COST_RECOVERED", "STORE_UNAVAILABLE"}
-)
+_RECOVERY = frozenset({"SERVICE_UNAVAILABLE", "SERVICE_BUSY", "PROVIDER_UNAVAILABLE", "COST_RECOVERED", "STORE_UNAVAILABLE"})
 """Warnings of a session that say that it waited or recovered."""
 _SKIPPED = ("progress", "run_changed")
 _UNCOMPARED = re.compile(r"/(checkpoints/|tb/)|/spec\.json$")
@@ -98,15 +96,11 @@ def differences(calm: Outcome, rough: Outcome, *, repeats: int) -> list[str]:
     found += [f"event added: {text}" for text in (extra - missing).elements()]
     added = Counter(rough.requests) - Counter(calm.requests)
     found += [f"request missing: {text}" for text in (Counter(calm.requests) - Counter(rough.requests)).elements()]
-    found += [
-        f"request that the undisturbed session did not send: {text}" for text in added if text not in calm.requests
-    ]
+    found += [f"request that the undisturbed session did not send: {text}" for text in added if text not in calm.requests]
     if added.total() > repeats:
         found.append(f"{added.total()} requests repeated, at most {repeats} may be: {dict(added)}")
     if not calm.counted <= rough.counted <= calm.counted + added.total():
-        found.append(
-            f"cost: {rough.counted} requests counted, {calm.counted} without disturbance, {added.total()} repeats"
-        )
+        found.append(f"cost: {rough.counted} requests counted, {calm.counted} without disturbance, {added.total()} repeats")
     return found
 
 
@@ -156,9 +150,7 @@ def _message(message: Any, session: str) -> Any:
 
 def _clean(value: Any, session: str) -> Any:
     if isinstance(value, dict):
-        return {
-            str(_clean(name, session)): _clean(entry, session) for name, entry in value.items() if not _volatile(name)
-        }
+        return {str(_clean(name, session)): _clean(entry, session) for name, entry in value.items() if not _volatile(name)}
     if isinstance(value, list):
         return [_clean(entry, session) for entry in value]
     return value.replace(session, "SESSION") if isinstance(value, str) else value
@@ -177,12 +169,8 @@ def _content(key: str, data: bytes, session: str) -> str:
         return _digest(json.dumps(rows, sort_keys=True).encode())
     if key.endswith(".npz"):
         with np.load(io.BytesIO(data)) as arrays:
-            parts = [
-                (name, str(arrays[name].dtype), arrays[name].shape, arrays[name].tobytes()) for name in arrays.files
-            ]
-        return _digest(
-            repr([(a, b, c, _digest(d.replace(session.encode(), b"SESSION"))) for a, b, c, d in parts]).encode()
-        )
+            parts = [(name, str(arrays[name].dtype), arrays[name].shape, arrays[name].tobytes()) for name in arrays.files]
+        return _digest(repr([(a, b, c, _digest(d.replace(session.encode(), b"SESSION"))) for a, b, c, d in parts]).encode())
     return _digest(data.replace(session.encode(), b"SESSION"))
 
 

@@ -226,9 +226,7 @@ def lines_of(results: Path) -> list[dict[str, Any]]:
 
 
 def _commit() -> str:
-    return subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> int:
