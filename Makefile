@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Seeds of `make chaos`, kills in each session, and the file that it continues.
 SEEDS ?= 0-47
-KILLS ?= 8
+KILLS ?= 12
 RESULTS ?= build/chaos.jsonl
 
 E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
@@ -74,7 +74,7 @@ test-slow: ## Run long proofs; docs/ records their results
 	@tools/system-packages postgresql
 	$(RUN)/pytest -m "slow and not cluster"
 
-chaos: ## Kill and disturb sessions, compare them with undisturbed ones; SEEDS=0-47 KILLS=8 RESULTS=FILE (docs/reliability.md)
+chaos: ## Kill and disturb sessions, compare them with undisturbed ones; SEEDS=0-47 KILLS=12 RESULTS=FILE (docs/reliability.md)
 	@$(SYNC) --group dev
 	@for part in egl postgresql faketime; do tools/system-packages $$part; done
 	$(RUN)/python -m tests.chaos.runner --seeds $(SEEDS) --kills $(KILLS) --results $(RESULTS)
@@ -127,6 +127,7 @@ programs: install ## Run or continue the experiment of docs/evidence/programs.md
 intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
 	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
 	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
+	$(RUN)/python tools/measured_sessions.py experiments/results/intents
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev
