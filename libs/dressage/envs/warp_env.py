@@ -94,7 +94,7 @@ class WarpEnv:
         after, hidden, overflow = self._physics.step({**carry, **before}, action)
         diverged = ~(finite & _sound(after["qpos"]) & _sound(after["qvel"]))
         bad = diverged | overflow
-        after = {name: _where(bad, before[name], array) for name, array in after.items()}
+        after = {name: _selected(bad, before[name], array) for name, array in after.items()}
         outcome = self._task.outcome(before, after, action, time_step=self._time_step, rules=self._rules)
         elapsed = carry["elapsed_steps"] + 1
         terminated, truncated = outcome.terminated & ~bad, (elapsed >= self._rules.max_episode_steps) | bad
@@ -159,8 +159,8 @@ class WarpEnv:
             fresh, inner = self._started(key)
             for name, tracker in self._trackers.items():
                 fresh[name] = tracker.start(fresh)
-            raw = {name: _where(done, fresh[name], array) for name, array in after.items()}
-            return raw, {name: _where(done, inner[name], array) for name, array in hidden.items()}
+            raw = {name: _selected(done, fresh[name], array) for name, array in after.items()}
+            return raw, {name: _selected(done, inner[name], array) for name, array in hidden.items()}
 
         result: tuple[dict[str, Array], Carry] = jax.lax.cond(done.any(), restart, lambda _: (after, hidden), None)
         return result
@@ -261,7 +261,7 @@ def _sound(values: Array) -> Array:
     return rows
 
 
-def _where(rows: Array, one: Array, other: Array) -> Array:
+def _selected(rows: Array, one: Array, other: Array) -> Array:
     """Return ``one`` where the row's flag (N,) is set, else ``other``."""
     chosen: Array = jnp.where(rows.reshape(-1, *[1] * (other.ndim - 1)), one, other)
     return chosen

@@ -148,7 +148,7 @@ def test_a_divergence_ends_its_episode_and_touches_no_other(step: Any, start: An
     _, expected = step(start, action)
     others = np.array([0, 2])
     np.testing.assert_array_equal(outcome.observation[others], expected.observation[others])
-    # The restarted world goes on as a sound one.
+    # The restarted world continues as a sound one.
     _, following = step(carry, action)
     assert not following.diverged.any() and np.isfinite(following.observation).all()
 
@@ -159,7 +159,7 @@ def test_a_world_without_space_for_its_contacts_is_a_fault() -> None:
 
     env = WarpEnv(ENV, WORLDS, options=EnvOptions(), constraints=1)
     start = jax.jit(env.init)(jax.random.key(0))
-    # One hopper lies on the ground with all its links; the others hang in the air.
+    # All links of one hopper are on the ground; the others hang in the air.
     qpos = start["raw/qpos"].at[:, 1].set(jnp.array([5.0, 0.06, 5.0])).at[1, 2].set(jnp.pi / 2)
     _, outcome = jax.jit(env.step)(start | {"raw/qpos": qpos}, jnp.zeros((WORLDS, 3)))
     assert outcome.overflow.tolist() == [False, True, False] == outcome.truncated.tolist()
