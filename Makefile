@@ -16,6 +16,11 @@ export DRESSAGE_PACKS ?= $(CURDIR)/.tools/packs
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
+# Seeds of `make chaos`, kills in each session, and the file that it continues.
+SEEDS ?= 0-47
+KILLS ?= 12
+RESULTS ?= build/chaos.jsonl
+
 E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
 E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
@@ -23,7 +28,7 @@ E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 # 75: npm's registry cannot be reached, or there is no Chromium; a line above says so, and the rest of the target is done.
 CONSOLE = code=0; tools/console $(1) || code=$$?; [ $$code = 0 ] || [ $$code = 75 ]
 
-.PHONY: help console wheel test-console test-console-quick install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
+.PHONY: help console wheel test-console test-console-quick install demo examples test test-slow chaos images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +73,11 @@ test-slow: ## Run long proofs; docs/ records their results
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages postgresql
 	$(RUN)/pytest -m "slow and not cluster"
+
+chaos: ## Kill and disturb sessions, compare them with undisturbed ones; SEEDS=0-47 KILLS=12 RESULTS=FILE (docs/reliability.md)
+	@$(SYNC) --group dev
+	@for part in egl postgresql faketime; do tools/system-packages $$part; done
+	$(RUN)/python -m tests.chaos.runner --seeds $(SEEDS) --kills $(KILLS) --results $(RESULTS)
 
 images: ## Build the services' container images with docker, podman or buildah; NAMES="…" selects others
 	@tools/images $(NAMES)
@@ -117,6 +127,7 @@ programs: install ## Run or continue the experiment of docs/evidence/programs.md
 intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
 	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
 	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
+	$(RUN)/python tools/measured_sessions.py experiments/results/intents
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev

@@ -129,6 +129,18 @@ priorityClassName: {{ . }}
 {{- concat $hosts .Values.tls.hosts | uniq | toYaml -}}
 {{- end -}}
 
+{{/* Secret with the certificate of a service inside: dict root, name. Each has a key of its own. */}}
+{{- define "dressage.servicesTlsSecret" -}}
+{{- .root.Values.tls.services.existingSecret | default (printf "%s-%s-tls" (include "dressage.fullname" .root) .name) -}}
+{{- end -}}
+
+{{/* Names of a service's certificate, as a list in YAML: dict root, name. */}}
+{{- define "dressage.serviceHosts" -}}
+{{- $service := printf "%s-%s" (include "dressage.fullname" .root) .name -}}
+{{- $inside := printf "%s.%s.svc" $service .root.Release.Namespace -}}
+{{- list $service (printf "%s.%s" $service .root.Release.Namespace) $inside (printf "%s.cluster.local" $inside) "localhost" | toYaml -}}
+{{- end -}}
+
 {{/* What a client pod needs to trust the public API: environment variables. */}}
 {{- define "dressage.trustEnv" -}}
 {{- if .Values.tls.enabled -}}

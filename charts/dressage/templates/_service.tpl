@@ -46,11 +46,22 @@ spec:
           ports:
             - {name: grpc, containerPort: 50051}
             - {name: metrics, containerPort: 9090}
+            {{- if $root.Values.tls.enabled }}
+            - {name: health, containerPort: 50052}
+            {{- end }}
           env:
             {{- include "dressage.serviceEnv" . | nindent 12 }}
             {{- include "dressage.peerEnv" . | trim | nindent 12 }}
             {{- with include "dressage.tokenEnv" . | trim }}
             {{- . | nindent 12 }}
+            {{- end }}
+            {{- if $root.Values.tls.enabled }}
+            - {name: {{ .prefix }}_TLS_CERT, value: /etc/dressage/tls/tls.crt}
+            - {name: {{ .prefix }}_TLS_KEY, value: /etc/dressage/tls/tls.key}
+            - {name: {{ .prefix }}_HEALTH_ADDRESS, value: "0.0.0.0:50052"}
+            {{- if .calls }}
+            - {name: {{ .prefix }}_SERVICES_TLS_CA_FILE, value: /etc/dressage/tls/ca.crt}
+            {{- end }}
             {{- end }}
             {{- range .env }}
             - {name: {{ .name }}, value: {{ .value | quote }}}
@@ -60,7 +71,7 @@ spec:
           envFrom:
             - secretRef: {name: {{ . }}}
           {{- end }}
-          {{- include "dressage.probes" 50051 | nindent 10 }}
+          {{- include "dressage.probes" (ternary 50052 50051 $root.Values.tls.enabled) | nindent 10 }}
           lifecycle:
             preStop: {sleep: {seconds: {{ $root.Values.rollout.drainSeconds }}}}
           resources:
@@ -69,10 +80,17 @@ spec:
             {{- include "dressage.containerSecurity" $root | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
+            {{- if $root.Values.tls.enabled }}
+            - {name: tls, mountPath: /etc/dressage/tls, readOnly: true}
+            {{- end }}
             {{- include "dressage.storeMounts" $root | nindent 12 }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 2Gi}
+        {{- if $root.Values.tls.enabled }}
+        - name: tls
+          secret: {secretName: {{ include "dressage.servicesTlsSecret" . }}}
+        {{- end }}
         {{- include "dressage.storeVolumes" $root | nindent 8 }}
 ---
 # Headless: clients see every pod and take them in turn.
@@ -85,7 +103,7 @@ spec:
   selector:
     {{- include "dressage.selector" . | nindent 4 }}
   ports:
-    - {name: grpc, port: 50051, targetPort: grpc, appProtocol: kubernetes.io/h2c}
+    - {name: grpc, port: 50051, targetPort: grpc, appProtocol: {{ ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled }}}
     - {name: metrics, port: 9090, targetPort: metrics}
 {{- if $v.autoscaling.enabled }}
 ---

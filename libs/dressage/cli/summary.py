@@ -11,7 +11,7 @@ from dressage.cli import output
 from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
-from dressage.sdk.durations import duration
+from dressage.sdk.durations import duration, seconds_waited, seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.lengths import saved_text
 from dressage.sdk.progress import (
@@ -45,7 +45,8 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Picture
         "goal": session.goal,
         "confirmation": judgment_dict(session.confirmation) if session.HasField("confirmation") else None,
         "returns": output.message_dict(session.returns) if session.HasField("returns") else None,
-        "seconds": _seconds(session),
+        "seconds": seconds_worked(session),
+        "seconds_waited": seconds_waited(session),
         "policy": _place(session.best_policy, connection),
         "video": _place(session.best_video, connection),
         "learning_curve": None if picture is None else {"artifact": "", "path": str(picture)},
@@ -96,12 +97,6 @@ def _std(samples: list[float]) -> float | None:
         return None
     middle = sum(samples) / len(samples)
     return float((sum((sample - middle) ** 2 for sample in samples) / (len(samples) - 1)) ** 0.5)
-
-
-def _seconds(session: pb.Session) -> float | None:
-    if not session.HasField("start_time") or not session.HasField("end_time"):
-        return None
-    return float((session.end_time.ToDatetime() - session.start_time.ToDatetime()).total_seconds())
 
 
 def _place(key: str, connection: Connection) -> dict[str, str | None] | None:
@@ -204,7 +199,9 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         steps = counted(session.get("env_steps", 0), "environment step")
         saved = session.get("env_steps_saved", 0)
         spared = f" ({saved_text(saved)})" if saved else ""
-        rows.append(("took", f"{duration(facts['seconds'])}, {steps}{spared}"))
+        waited = facts.get("seconds_waited", 0.0)
+        idle = f", not counting {duration(waited)} of waiting" if waited >= 1 else ""
+        rows.append(("took", f"{duration(facts['seconds'])}{idle}, {steps}{spared}"))
     return rows
 
 

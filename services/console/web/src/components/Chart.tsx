@@ -18,9 +18,12 @@ export function useColors(): (index: number) => string {
   return (index) => (dark ? DARK : LIGHT)[index % LIGHT.length]!
 }
 
-type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string }
+/** A position on the x axis that moves by itself, such as the time of a player; a click on the chart moves it. */
+export type Marker = { subscribe: (listener: (x: number) => void) => () => void; seek: (x: number) => void }
 
-export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps' }: Props) {
+type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string; marker?: Marker | undefined }
+
+export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker }: Props) {
   const { ref, width } = useElementSize()
   const plot = useRef<uPlot | null>(null)
   const target = useRef<HTMLDivElement>(null)
@@ -107,12 +110,14 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
     }
     const chart = new uPlot(options, data, target.current)
     plot.current = chart
+    const unmark = marker === undefined ? undefined : mark(chart, marker)
     return () => {
+      unmark?.()
       plot.current = null
       chart.destroy()
     }
     // A change of data alone is drawn below, without a new chart.
-  }, [drawn, width, height, shape, scheme, sync, xLabel])
+  }, [drawn, width, height, shape, scheme, sync, xLabel, marker])
 
   useEffect(() => {
     if (plot.current !== null && data !== null) plot.current.setData(data)
@@ -132,6 +137,32 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       </Box>
     </Paper>
   )
+}
+
+/** Draw a marker over a chart, without drawing the chart anew. */
+function mark(chart: uPlot, marker: Marker): () => void {
+  const line = document.createElement('div')
+  line.className = 'chart-marker'
+  chart.over.append(line)
+  let at = 0
+  const place = () => {
+    const left = chart.valToPos(at, 'x')
+    line.hidden = !(left >= 0 && left <= chart.over.clientWidth)
+    line.style.transform = `translateX(${left}px)`
+  }
+  const stop = marker.subscribe((x) => {
+    at = x
+    place()
+  })
+  // Before its first drawing, and after a zoom, the chart has other positions.
+  chart.hooks.draw = [...(chart.hooks.draw ?? []), place]
+  const pick = (event: MouseEvent) => marker.seek(chart.posToVal(event.offsetX, 'x'))
+  chart.over.addEventListener('click', pick)
+  return () => {
+    stop()
+    chart.over.removeEventListener('click', pick)
+    line.remove()
+  }
 }
 
 /** The value at an index, or the last one before it: series of several members have different steps. */
