@@ -41,6 +41,12 @@ export function Shell() {
               <Button component={Link} to="/" size="compact-sm" variant="subtle" color="gray" className="nav-link" activeOptions={{ exact: true }}>
                 Sessions
               </Button>
+              <Button component={Link} to="/compare" size="compact-sm" variant="subtle" color="gray" className="nav-link">
+                Compare
+              </Button>
+              <Button component={Link} to="/benchmarks" size="compact-sm" variant="subtle" color="gray" className="nav-link">
+                Benchmarks
+              </Button>
             </Group>
           </Group>
           <Group gap="xs" wrap="nowrap">

@@ -3,7 +3,7 @@ import { Box, Button, Checkbox, CloseButton, Group, Paper, Progress, Select, Ske
 import { modals } from '../components/confirm'
 import { useDebouncedValue, useMediaQuery } from '@mantine/hooks'
 import { notifications } from '@mantine/notifications'
-import { IconListSearch, IconSearch, IconTrash } from '@tabler/icons-react'
+import { IconListSearch, IconScale, IconSearch, IconTrash } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useWindowVirtualizer } from '@tanstack/react-virtual'
@@ -14,6 +14,7 @@ import { Command, Empty, Problem, StateBadge } from '../components/basics'
 import type { Session } from '../gen/dressage/v1/session_pb'
 import { SessionState } from '../gen/dressage/v1/session_pb'
 import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, seconds, short, stateName } from '../lib/format'
+import { MOST_ITEMS } from '../lib/compare'
 import type { SessionsSearch } from '../router'
 
 const PAGE_SIZE = 500
@@ -158,6 +159,17 @@ export function Sessions() {
                 Restore
               </Button>
             ) : (
+              <>
+              <Button
+                component={Link}
+                to="/compare"
+                search={{ of: [...chosen].slice(0, MOST_ITEMS).map(lastPart).join(',') } as never}
+                size="compact-sm"
+                variant="light"
+                leftSection={<IconScale size={15} />}
+              >
+                {chosen.size > MOST_ITEMS ? `Compare the first ${MOST_ITEMS}` : 'Compare'}
+              </Button>
               <Button
                 size="compact-sm"
                 color="red"
@@ -173,6 +185,7 @@ export function Sessions() {
               >
                 Delete
               </Button>
+              </>
             )}
             <Button size="compact-sm" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>
               Clear

@@ -1,7 +1,7 @@
 // The page in a real browser before a real server, without a language model.
-import AxeBuilder from '@axe-core/playwright'
 import { type BrowserContext, expect, type Page, test } from '@playwright/test'
 
+import { accessibleIn, watchProblems } from './checks'
 import { Server } from './server'
 
 let server: Server
@@ -18,15 +18,7 @@ test.beforeAll(async ({ browser }) => {
   context = await browser.newContext({ viewport: { width: 1360, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'] })
   context.setDefaultTimeout(20_000)
   page = await context.newPage()
-  page.on('console', (message) => {
-    // Violations of the page's policy are errors of the console; answers of the server with an error status are, too.
-    if (message.type() === 'error' && !/status of (4|5)\d\d|ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY/.test(message.text())) problems.push(message.text())
-  })
-  page.on('pageerror', (error) => problems.push(String(error)))
-  page.on('dialog', (dialog) => {
-    problems.push(`dialog: ${dialog.message()}`)
-    void dialog.dismiss()
-  })
+  watchProblems(page, problems)
 })
 
 test.afterAll(async () => {
@@ -38,16 +30,7 @@ test.afterEach(() => {
   expect(problems.splice(0)).toEqual([])
 })
 
-async function accessible(what: string): Promise<void> {
-  for (const scheme of ['light', 'dark'] as const) {
-    await page.emulateMedia({ colorScheme: scheme })
-    await page.waitForTimeout(300) // colours change by a transition
-    const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']).analyze()
-    const found = violations.map((violation) => `${what}, ${scheme}: ${violation.id}: ${violation.nodes.map((node) => `${node.target.join(' ')} ${node.any[0]?.message ?? ''}`).join(' | ')}`)
-    barriers.push(...found)
-  }
-  await page.emulateMedia({ colorScheme: 'light' })
-}
+const accessible = (what: string) => accessibleIn(page, what, barriers)
 
 test('asks for the token, and takes it from the address', async () => {
   await page.goto(server.base)

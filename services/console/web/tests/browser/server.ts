@@ -5,7 +5,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 
-const ROOT = resolve(import.meta.dirname, '../../../../..')
+export const ROOT = resolve(import.meta.dirname, '../../../../..')
 const START_MS = 120_000
 export const TOKEN = 'token-of-the-browser-tests'
 
@@ -86,8 +86,8 @@ export class Server {
   }
 
   /** Call the API by JSON, as curl would. */
-  async call(method: string, body: object): Promise<Record<string, unknown>> {
-    const answer = await fetch(`${this.base}dressage.v1.SessionService/${method}`, {
+  async call(method: string, body: object, service = 'SessionService'): Promise<Record<string, unknown>> {
+    const answer = await fetch(`${this.base}dressage.v1.${service}/${method}`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${TOKEN}` },
       body: JSON.stringify(body),

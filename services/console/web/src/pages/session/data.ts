@@ -13,7 +13,7 @@ export function useSession(name: string) {
   })
 }
 
-async function everyIteration(parent: string): Promise<Iteration[]> {
+export async function everyIteration(parent: string): Promise<Iteration[]> {
   const all: Iteration[] = []
   let pageToken = ''
   do {
@@ -33,19 +33,21 @@ export function useLineage(name: string) {
 }
 
 /** Assignments of an iteration, whole: lists leave out candidates. */
+export async function readAssignments(parent: string): Promise<Assignment[]> {
+  const all: Assignment[] = []
+  let pageToken = ''
+  do {
+    const page = await sessions.listAssignments({ parent, pageSize: 200, pageToken })
+    all.push(...page.assignments)
+    pageToken = page.nextPageToken
+  } while (pageToken !== '')
+  return Promise.all(all.map((entry) => (entry.kind === 'evaluate' ? sessions.getAssignment({ name: entry.name }) : entry)))
+}
+
 export function useAssignments(session: string, iteration: number) {
   return useQuery({
     queryKey: ['session', session, 'assignments', iteration],
-    queryFn: async () => {
-      const all: Assignment[] = []
-      let pageToken = ''
-      do {
-        const page = await sessions.listAssignments({ parent: `${session}/iterations/${iteration}`, pageSize: 200, pageToken })
-        all.push(...page.assignments)
-        pageToken = page.nextPageToken
-      } while (pageToken !== '')
-      return Promise.all(all.map((entry) => (entry.kind === 'evaluate' ? sessions.getAssignment({ name: entry.name }) : entry)))
-    },
+    queryFn: () => readAssignments(`${session}/iterations/${iteration}`),
     enabled: iteration > 0,
   })
 }
