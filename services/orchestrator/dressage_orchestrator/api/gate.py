@@ -59,6 +59,7 @@ RULES: dict[str, Rule] = {
     "dressage.v1.SessionService/GetAssignment": _READ,
     "dressage.v1.SessionService/ListAssignments": _READ,
     "dressage.v1.SessionService/GetLineage": _READ,
+    "dressage.v1.SessionService/ListPools": _READ,
     "dressage.v1.SessionService/CancelSession": _CHANGE,
     "dressage.v1.SessionService/ResumeSession": _CHANGE,
     "dressage.v1.SessionService/SteerSession": _CHANGE,

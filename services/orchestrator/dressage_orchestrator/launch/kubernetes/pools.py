@@ -92,6 +92,11 @@ class Pool(_Model):
         quantity = self.resources.limits.get("cpu") or self.resources.requests.get("cpu") or "1"
         return self.cores or max(1, math.ceil(parse_quantity(quantity)))
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory in bytes that a run may use; 0: no limit."""
+        return math.floor(parse_quantity(self.resources.limits.get("memory") or "0"))
+
 
 class _File(_Model):
     pools: dict[str, Pool] = Field(min_length=1)
