@@ -67,6 +67,12 @@ const benchmark = createRoute({
   component: lazyRouteComponent(() => import('./pages/benchmarks/BenchmarkPage'), 'BenchmarkPage'),
 })
 
+const cluster = createRoute({
+  getParentRoute: () => root,
+  path: '/cluster',
+  component: lazyRouteComponent(() => import('./pages/cluster/ClusterPage'), 'ClusterPage'),
+})
+
 export const TABS = ['overview', 'curves', 'rollouts', 'code', 'judgment', 'lineage', 'conversation', 'artifacts', 'events'] as const
 export type Tab = (typeof TABS)[number]
 
@@ -80,7 +86,7 @@ const session = createRoute({
   }),
 })
 
-export const router = createRouter({ routeTree: root.addChildren([list, create, compare, benchmarks, newBenchmark, benchmark, session]), defaultPreload: 'intent' })
+export const router = createRouter({ routeTree: root.addChildren([list, create, compare, benchmarks, newBenchmark, benchmark, cluster, session]), defaultPreload: 'intent' })
 
 declare module '@tanstack/react-router' {
   interface Register {

@@ -1,12 +1,11 @@
 // What the pages of benchmarks read. A running benchmark is read again every second.
 import { useQuery } from '@tanstack/react-query'
 
-import { benchmarks, sessions } from '../../api/clients'
+import { benchmarks } from '../../api/clients'
+import { everySession } from '../../api/everySession'
 import type { Benchmark } from '../../gen/dressage/v1/benchmark_service_pb'
 import { isDone } from '../../lib/benchmark'
 
-const PAGE_SIZE = 1000
-const MOST = 5_000
 const MOST_BENCHMARKS = 200
 
 export function useBenchmarks() {
@@ -30,14 +29,7 @@ export function useKept() {
   return useQuery({
     queryKey: ['sessions', 'kept'],
     queryFn: async ({ signal }) => {
-      const kept = new Set<string>()
-      let pageToken = ''
-      do {
-        const page = await sessions.listSessions({ pageSize: PAGE_SIZE, pageToken }, { signal })
-        for (const session of page.sessions) kept.add(session.name)
-        pageToken = page.nextPageToken
-      } while (pageToken !== '' && kept.size < MOST)
-      return kept
+      return new Set((await everySession(false, signal)).map((session) => session.name))
     },
     staleTime: 5_000,
   })

@@ -4,6 +4,7 @@ import { useQuery } from '@tanstack/react-query'
 import { sessions } from '../../api/clients'
 import type { Assignment, Iteration, Rollout } from '../../gen/dressage/v1/session_pb'
 import { isOver } from '../../lib/format'
+import { formatProgram } from '../../lib/program'
 
 export function useSession(name: string) {
   return useQuery({
@@ -78,7 +79,7 @@ export function sourceOf(iteration: Iteration | undefined): { text: string; lang
   const { case: kind, value } = iteration?.proposal ?? { case: undefined, value: undefined }
   if (kind === 'reward' && value.source !== '') return { text: value.source, language: 'python', title: 'reward.py' }
   if (kind === 'code' && value.source !== '') return { text: value.source, language: 'python', title: 'policy.py' }
-  if (kind === 'program' && value.program !== '') return { text: value.program, language: 'text', title: 'program' }
+  if (kind === 'program' && value.program !== '') return { text: formatProgram(value.program), language: 'text', title: 'program' }
   if (kind === 'parameters' && value.values.length > 0) {
     return { text: JSON.stringify(value.values.map((entry) => Number(entry.toPrecision(6))), null, 1), language: 'json', title: 'parameters' }
   }
