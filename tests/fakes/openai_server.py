@@ -171,6 +171,12 @@ class ScriptedServer:
         self._http.server_close()
         self._thread.join(5)
 
+    def begin(self, script: Iterable[Answer]) -> None:
+        """Answer by another script from now on, and forget the requests so far; clients keep their connections."""
+        with self._lock:
+            self._left = list(script)
+            self.requests, self.unexpected, self.abandoned = [], [], []
+
     def wait(self) -> None:
         """Block until the process is interrupted."""
         self._stopping.wait()

@@ -18,7 +18,7 @@ Roles and replies:
   for code that failed the policy or the class above.
 
 A reply is a function of the seed, of the prompt, and of how often this prompt was sent before, so that sessions are
-reproducible. Every ``duplicate_every``-th proposal repeats the vector of the proposal before it. Every ``bad_every``-th reply
+reproducible. With ``repeatable``, a prompt that is sent again gets the same reply. Every ``duplicate_every``-th proposal repeats the vector of the proposal before it. Every ``bad_every``-th reply
 with parameters is one of the faults of `BAD_REPLIES` in turn, and every ``bad_code_every``-th reply of the policy author is no
 valid Python; the repair turn gets a good reply, unless ``bad_repairs`` is set. Faults of HTTP are answers before these:
 ``[Answer(status=429), Answer(status=500), *authors.answers()]``.
@@ -143,6 +143,7 @@ class SearchAuthors:
     :param bad_repairs: whether the repair turn of a faulty reply is faulty as well.
     :param policies: sources that the policy author gives in turn, in place of its own.
     :param delay: seconds before each answer.
+    :param repeatable: whether a reply is a function of the seed and the prompt alone; excludes duplicates and bad replies.
     """
 
     seed: int = 0
@@ -152,6 +153,7 @@ class SearchAuthors:
     bad_repairs: bool = False
     policies: Sequence[str] = ()
     delay: float = 0.0
+    repeatable: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     """Number of requests by role, without those of repair turns."""
     duplicates: int = 0
@@ -186,7 +188,7 @@ class SearchAuthors:
 
     def _random(self, request: Request) -> random.Random:
         digest = hashlib.sha256(request.text().encode()).hexdigest()
-        self._sent[digest] += 1
+        self._sent[digest] += not self.repeatable
         return random.Random(f"{self.seed} {digest} {self._sent[digest]}")
 
     def _propose(self, request: Request) -> str:
@@ -216,7 +218,7 @@ class SearchAuthors:
         if self._is_faulty(request, number, self.bad_every):
             self.bad += 1
             return _bad_reply(BAD_REPLIES[(self.bad - 1) % len(BAD_REPLIES)], values)
-        if number % 2:
+        if number % 2 or self.repeatable:
             return f"## Explanation\nA step from the best vector.\n\n```json\n{json.dumps(values)}\n```\n"
         lines = "\n".join(f"params[{index}]: {value:g}" for index, value in enumerate(values))
         return f"## Explanation\nA step from the best vector.\n\n{lines}\n"

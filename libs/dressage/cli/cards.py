@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def add(source: str, *, name: str, time_step: float | None, episode_steps: int |
         path = Path(source).expanduser()
         steps = {} if episode_steps is None else {"max_episode_steps": episode_steps}
         with _writing():
-            card = adding.add_model(path, name=name, time_step=time_step, **steps)
+            card = adding.add_model(path, name=name, time_step=time_step, notify=_notify, **steps)
     else:
         raise errors.InvalidArgument(
             field="MODEL.xml|gymnasium:[MODULE:]ID",
@@ -79,6 +80,10 @@ def add(source: str, *, name: str, time_step: float | None, episode_steps: int |
             expected="a .xml file with a model, gymnasium:ID or gymnasium:MODULE:ID",
         )
     return {**card.to_dict(), "text": describe(card)}
+
+
+def _notify(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _refuse_for_registered(source: str, options: dict[str, object], *, remedy: str = "") -> None:

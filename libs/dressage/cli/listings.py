@@ -55,7 +55,7 @@ def print_sessions(entries: list[Listed], *, as_json: bool) -> None:
     rows = [
         (
             short(session.name),
-            listed.state + (" (deleted)" if session.HasField("delete_time") else ""),
+            _state(listed),
             short(session.spec.environment),
             cut(session.spec.intent),
             f"{session.current_iteration}/{session.spec.max_iterations}",
@@ -73,6 +73,13 @@ def print_sessions(entries: list[Listed], *, as_json: bool) -> None:
     if interrupted is not None:
         name = short(interrupted.session.name)
         print(f"\ninterrupted: no server runs here; resume with: dressage sessions watch {name}{interrupted.flags}")
+
+
+def _state(listed: Listed) -> str:
+    session = listed.session
+    waits = f" ({session.queue.place} of {session.queue.length} in the queue)" if session.HasField("queue") else ""
+    deleted = " (deleted)" if session.HasField("delete_time") else ""
+    return listed.state + (waits if listed.state != "interrupted" else "") + deleted
 
 
 def _best_score(session: pb.Session) -> str:
@@ -185,6 +192,8 @@ async def _print_events(name: str, connection: Connection) -> None:
     first = True
     try:
         async for response in connection.client.watch_session(name):
+            if not response.HasField("event"):
+                continue
             text = json.dumps(output.message_dict(response.event), ensure_ascii=False)
             sys.stdout.write(("[" if first else ",\n") + text)
             sys.stdout.flush()

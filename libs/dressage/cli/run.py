@@ -203,7 +203,7 @@ async def recorded(session: session_pb2.Session, connection: Connection) -> Reco
     """Return what an ended session has shown, so that only newer events are shown when it is resumed."""
     view, token = screen.first_view(session), ""
     async for response in connection.client.watch_session(session.name):
-        view, token = progress.advance(view, response.event), response.resume_token or token
+        view, token = progress.after(view, response), response.resume_token or token
     return Recorded(replace(view, lines=()), token)
 
 
@@ -228,5 +228,5 @@ async def show(
         )
     with screen.opened(view, stream=sys.stderr if as_json else None, detail=detail) as update:
         async for response in connection.client.watch_session(name, resume_token=token):
-            view = progress.advance(view, response.event)
+            view = progress.after(view, response)
             update(view, response.event)

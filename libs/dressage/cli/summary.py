@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from google.protobuf.json_format import ParseDict
+
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
 from dressage.installation import has_sb3
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture
-from dressage.sdk.durations import duration
+from dressage.sdk.durations import duration, seconds_waited, seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.lengths import saved_text
 from dressage.sdk.progress import (
@@ -21,6 +23,7 @@ from dressage.sdk.progress import (
     short,
     target,
 )
+from dressage.sdk.texts import queue_text
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
@@ -42,7 +45,8 @@ async def collect(session: pb.Session, connection: Connection, *, curve: Picture
         "goal": session.goal,
         "confirmation": judgment_dict(session.confirmation) if session.HasField("confirmation") else None,
         "returns": output.message_dict(session.returns) if session.HasField("returns") else None,
-        "seconds": _seconds(session),
+        "seconds": seconds_worked(session),
+        "seconds_waited": seconds_waited(session),
         "policy": _place(session.best_policy, connection),
         "video": _place(session.best_video, connection),
         "learning_curve": None if picture is None else {"artifact": "", "path": str(picture)},
@@ -93,12 +97,6 @@ def _std(samples: list[float]) -> float | None:
         return None
     middle = sum(samples) / len(samples)
     return float((sum((sample - middle) ** 2 for sample in samples) / (len(samples) - 1)) ** 0.5)
-
-
-def _seconds(session: pb.Session) -> float | None:
-    if not session.HasField("start_time") or not session.HasField("end_time"):
-        return None
-    return float((session.end_time.ToDatetime() - session.start_time.ToDatetime()).total_seconds())
 
 
 def _place(key: str, connection: Connection) -> dict[str, str | None] | None:
@@ -183,7 +181,7 @@ def text(facts: dict[str, Any]) -> Any:
 def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return state, scores, returns and effort of a session as texts; the state is the first."""
     session = facts["session"]
-    reasons = filter(None, (session.get("state_reason"), *_failure(session)))
+    reasons = filter(None, (_queue(session), session.get("state_reason"), *_failure(session)))
     rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], "; ".join(reasons)))))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
@@ -201,7 +199,9 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         steps = counted(session.get("env_steps", 0), "environment step")
         saved = session.get("env_steps_saved", 0)
         spared = f" ({saved_text(saved)})" if saved else ""
-        rows.append(("took", f"{duration(facts['seconds'])}, {steps}{spared}"))
+        waited = facts.get("seconds_waited", 0.0)
+        idle = f", not counting {duration(waited)} of waiting" if waited >= 1 else ""
+        rows.append(("took", f"{duration(facts['seconds'])}{idle}, {steps}{spared}"))
     return rows
 
 
@@ -214,6 +214,11 @@ def _confirmed(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     return [("confirmed", _score(again))] + (
         [("judged by", judged)] if judged and judged != first.get("judged") else []
     )
+
+
+def _queue(session: dict[str, Any]) -> str:
+    queue = ParseDict(session.get("queue", {}), pb.QueuePlace())
+    return queue_text(queue) if queue.place else ""
 
 
 def _failure(session: dict[str, Any]) -> list[str]:

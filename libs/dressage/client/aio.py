@@ -235,6 +235,8 @@ class AsyncClient:
     ) -> AsyncIterator[sessions_pb.WatchSessionResponse]:
         """A session's events, recorded and live, until it ends; each exactly once and in order.
 
+        While the session waits in the queue, responses with its place come between them; they have no event.
+
         A lost connection is made again where the stream was. A stream that ends while the session has not (a server
         that shuts down) counts as lost.
 
@@ -251,7 +253,10 @@ class AsyncClient:
             quiet += 1
             async for response in stream:
                 token = response.resume_token or token
-                if response.event.sequence > sequence:  # a server may repeat itself around a reconnection
+                if response.HasField("queue"):
+                    quiet = 0
+                    yield response
+                elif response.event.sequence > sequence:  # a server may repeat itself around a reconnection
                     sequence, quiet = response.event.sequence, 0
                     yield response
             if (await self.get_session(name)).state in ENDED:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from dressage.envs.generate import (
     write_check_episodes,
 )
 from dressage.envs.loading import quiet_loading
+from dressage.envs.xml_models import keep_xml
 from dressage.errors import InvalidArgument
 
 _TIME_STEP = 0.02
@@ -36,12 +37,18 @@ _RESET_NOISE = 0.01
 
 
 def add_model(
-    path: Path, *, name: str = "", time_step: float | None = None, max_episode_steps: int = _EPISODE_STEPS
+    path: Path,
+    *,
+    name: str = "",
+    time_step: float | None = None,
+    max_episode_steps: int = _EPISODE_STEPS,
+    notify: Callable[[str], None] = lambda text: None,
 ) -> EnvironmentCard:
     """Describe a model in MuJoCo's XML and keep it, with what it includes, as ``mjcf:NAME``. One of that name is replaced.
 
     :param name: letters, digits, ``_``, ``.``, ``-``; empty: the file's name.
     :param time_step: seconds between actions, rounded to the physics time step; None: about 0.02.
+    :param notify: is called with a sentence about something that the environment will lack.
     :raises InvalidArgument: for a file that MuJoCo does not compile, one without actuators, a bad number or name.
     """
     import mujoco
@@ -62,6 +69,9 @@ def add_model(
     step = _action_time(float(model.opt.timestep), time_step)
     with replacing(folder) as new:
         mujoco.mj_saveModel(model, str(new / custom.MODEL_FILE))
+        not_kept = keep_xml(path, new / custom.XML_FILE)
+        if not_kept:
+            notify(f"the console cannot show {env_id} in 3D: {not_kept}")
         from dressage.envs.tasks import task
 
         options = {"max_episode_steps": max_episode_steps, "reset_noise_scale": _RESET_NOISE}

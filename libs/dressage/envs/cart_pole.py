@@ -15,6 +15,7 @@ import numpy as np
 from dressage.envs import random_state
 from dressage.envs.cards import ActionComponent, EnvironmentCard, Field, ObservationComponent
 from dressage.envs.fields import BoundField, observation_field, scalar, time_field
+from dressage.envs.namespace import library_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.protocol import BatchStep
 from dressage.envs.snapshots import check_snapshot, environment_bytes
@@ -44,7 +45,7 @@ def bound_fields() -> list[BoundField]:
         scalar("pole_velocity", "rad/s", "rate of pole_angle", "state", 3),
         BoundField(
             Field("tip_height", (), "m", "height of the pole's upper end above the cart's hinge"),
-            lambda raw: 2 * _HALF_POLE * np.cos(raw["state"][:, 2]),
+            _tip_height,
             ("state",),
         ),
     ]
@@ -52,8 +53,15 @@ def bound_fields() -> list[BoundField]:
 
 def observation(raw: Raw) -> Array:
     """Return the stock observation (N, 4)."""
-    rounded: Array = raw["state"].astype(np.float32).astype(np.float64)
+    state = raw["state"]
+    rounded: Array = state.astype(np.float32).astype(state.dtype)
     return rounded
+
+
+def _tip_height(raw: Raw) -> Array:
+    angle = raw["state"][:, 2]
+    height: Array = 2 * _HALF_POLE * library_of(angle).cos(angle)
+    return height
 
 
 def build_card(stock: Any, *, max_episode_steps: int) -> EnvironmentCard:
@@ -214,10 +222,11 @@ def _euler_step(values: Sequence[Array] | Array, right: Array) -> list[Array]:
     :param right: (N,) bool: which carts are pushed right.
     """
     x, x_dot, theta, theta_dot = values
-    force = np.where(right, _FORCE, -_FORCE)
-    cos, sin = np.cos(theta), np.sin(theta)
-    temp = (force + _POLE_MOMENT * np.square(theta_dot) * sin) / _TOTAL_MASS
-    theta_acc = (_GRAVITY * sin - cos * temp) / (_HALF_POLE * (4.0 / 3.0 - _POLE_MASS * np.square(cos) / _TOTAL_MASS))
+    xp = library_of(theta)
+    force = xp.where(right, _FORCE, -_FORCE)
+    cos, sin = xp.cos(theta), xp.sin(theta)
+    temp = (force + _POLE_MOMENT * (theta_dot * theta_dot) * sin) / _TOTAL_MASS
+    theta_acc = (_GRAVITY * sin - cos * temp) / (_HALF_POLE * (4.0 / 3.0 - _POLE_MASS * (cos * cos) / _TOTAL_MASS))
     x_acc = temp - _POLE_MOMENT * theta_acc * cos / _TOTAL_MASS
     return [
         x + _TIME_STEP * x_dot,

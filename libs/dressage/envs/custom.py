@@ -23,6 +23,8 @@ from dressage.errors import InvalidArgument, NotFound
 VARIABLE = "DRESSAGE_ENVIRONMENTS"
 MODEL, GYMNASIUM = "mjcf:", "gymnasium:"
 MODEL_FILE, CARD_FILE, TRAJECTORIES = "model.mjb", "card.json", "trajectories"
+XML_FILE = "model.zip"
+"""The XML of a model with the files that it includes, see `dressage.envs.xml_models`; none if it was not kept."""
 LANGUAGES, CARDS = "languages", "cards"
 
 SOURCE = "source"

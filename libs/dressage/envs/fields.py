@@ -1,7 +1,8 @@
 """Fields of the state as functions of simulator arrays, with the words that describe them.
 
-One definition serves everything: the batch evaluates a field on its N rows, a recorded stock Gymnasium episode on its
-T+1 rows, and the card takes its name, shape, unit and meaning. So the three cannot disagree.
+One definition serves everything: the batch evaluates a field on its N rows, with numpy or with JAX (`dressage.envs.namespace`),
+a recorded stock Gymnasium episode on its T+1 rows, and the card takes its name, shape, unit and meaning. So they cannot
+disagree.
 
 Positions and velocities along joints come from ``qpos`` and ``qvel`` and are exact for the new state. What MuJoCo
 derives (``xpos``, ``cvel``, geom poses) is, as stock Gymnasium reports it, up to one physics substep old.
@@ -12,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dressage.envs.cards import ActionComponent, Field, ObservationComponent
 from dressage.envs.layout import Joint, Layout
+from dressage.envs.namespace import library_of
 from dressage.envs.state import Array, FieldFunction, Raw
 from dressage.errors import Internal
 
@@ -230,8 +230,9 @@ def _contact(body: int) -> FieldFunction:
     """Return the size of a body's contact force; MuJoCo's ``cfrc_ext`` is a torque, then a force, along the world's axes."""
 
     def read(raw: Raw) -> Array:
-        force: Array = np.sqrt(np.square(raw["cfrc_ext"][:, body, 3:]).sum(axis=-1))
-        return force
+        force = raw["cfrc_ext"][:, body, 3:]
+        size: Array = library_of(force).sqrt((force * force).sum(axis=-1))
+        return size
 
     return read
 
@@ -247,7 +248,8 @@ def _velocity(body: int, roots: dict[int, int]) -> FieldFunction:
     def read(raw: Raw) -> Array:
         spatial = raw["cvel"][:, body]
         arm = raw["xpos"][:, body] - raw["subtree_com"][:, root]
-        return spatial[:, 3:] + np.cross(spatial[:, :3], arm)
+        velocity: Array = spatial[:, 3:] + library_of(spatial).cross(spatial[:, :3], arm)
+        return velocity
 
     return read
 
@@ -258,10 +260,11 @@ def _roots(layout: Layout) -> dict[int, int]:
 
 def _lowest_point(geom: int, radius: float, half_length: float) -> FieldFunction:
     def read(raw: Raw) -> Array:
-        return raw["geom_xpos"][:, geom, 2] - half_length * np.abs(raw["geom_xmat"][:, geom, 8]) - radius
+        height: Array = raw["geom_xpos"][:, geom, 2] - half_length * abs(raw["geom_xmat"][:, geom, 8]) - radius
+        return height
 
     return read
 
 
 def _touching(height: FieldFunction, margin: float) -> FieldFunction:
-    return lambda raw: (height(raw) <= margin).astype(np.float64)
+    return lambda raw: (height(raw) <= margin) * 1.0

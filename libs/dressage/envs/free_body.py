@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import BoundField, Tracker, joint_component, scalar
 from dressage.envs.layout import FreeJoint, Layout
+from dressage.envs.namespace import clipped, library_of
 from dressage.envs.state import Array, FieldFunction, Raw
 
 _TURN = 2 * math.pi
@@ -84,29 +83,33 @@ def free_components(layout: Layout, *, skip: int) -> tuple[ObservationComponent,
 
 def euler_angles(quaternion: Array) -> Array:
     """Return roll, pitch (positive = front up) and yaw (N, 3) in rad of unit quaternions (N, 4)."""
+    xp = library_of(quaternion)
     w, x, y, z = quaternion.T
-    roll = np.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
-    pitch = -np.arcsin(np.clip(2 * (w * y - z * x), -1, 1))
-    yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
-    return np.stack([roll, pitch, yaw], axis=1)
+    roll = xp.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
+    pitch = -xp.arcsin(clipped(2 * (w * y - z * x), 1.0))
+    yaw = xp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
+    angles: Array = xp.stack([roll, pitch, yaw], axis=1)
+    return angles
 
 
 def nearest_angles(previous: Array, quaternion: Array) -> Array:
     """Return, of all Euler triples that describe these orientations, those nearest to the previous ones (N, 3)."""
+    xp = library_of(quaternion)
     first = euler_angles(quaternion)
-    second = np.stack([first[:, 0] + math.pi, math.pi - first[:, 1], first[:, 2] + math.pi], axis=1)
+    second = xp.stack([first[:, 0] + math.pi, math.pi - first[:, 1], first[:, 2] + math.pi], axis=1)
     changes = [_shortest(candidate - previous) for candidate in (first, second)]
-    other = np.abs(changes[1]).sum(axis=1) < np.abs(changes[0]).sum(axis=1)
-    moved: Array = previous + np.where(other[:, None], changes[1], changes[0])
+    other = abs(changes[1]).sum(axis=1) < abs(changes[0]).sum(axis=1)
+    moved: Array = previous + xp.where(other[:, None], changes[1], changes[0])
     return moved
 
 
 def rotation_between(before: Array, after: Array) -> Array:
     """Return the rotation (N, 3) in rad about the body's own axes that leads from one unit quaternion (N, 4) to another."""
+    xp = library_of(after)
     w0, x0, y0, z0 = before.T
     w1, x1, y1, z1 = after.T
     w = w0 * w1 + x0 * x1 + y0 * y1 + z0 * z1
-    axis = np.stack(
+    axis = xp.stack(
         [
             w0 * x1 - x0 * w1 - y0 * z1 + z0 * y1,
             w0 * y1 - y0 * w1 - z0 * x1 + x0 * z1,
@@ -114,10 +117,10 @@ def rotation_between(before: Array, after: Array) -> Array:
         ],
         axis=1,
     )
-    axis = np.where(w[:, None] < 0, -axis, axis)  # q and -q are the same rotation; this is the shorter way
-    size = np.sqrt(np.square(axis).sum(axis=1))
-    angle = 2 * np.arctan2(size, np.abs(w))
-    scale = np.where(size > 1e-12, angle / np.maximum(size, 1e-12), 2.0)
+    axis = xp.where(w[:, None] < 0, -axis, axis)  # q and -q are the same rotation; this is the shorter way
+    size = xp.sqrt((axis * axis).sum(axis=1))
+    angle = 2 * xp.arctan2(size, abs(w))
+    scale = xp.where(size > 1e-12, angle / xp.maximum(size, 1e-12), 2.0)
     rotation: Array = axis * scale[:, None]
     return rotation
 
@@ -137,13 +140,16 @@ def _turns(root: FreeJoint) -> Tracker:
 
     def step(before: Raw, after: Raw) -> Array:
         rotation = rotation_between(_quaternion(before, root), _quaternion(after, root))
-        rotation[:, 1] *= -1  # MuJoCo turns the front down about +y
-        total: Array = before[name] + rotation
+        signs = library_of(rotation).asarray((1, -1, 1), dtype=rotation.dtype)  # MuJoCo turns the front down about +y
+        total: Array = before[name] + rotation * signs
         return total
 
-    return Tracker(
-        name=name, shape=(3,), sources=("qpos",), start=lambda raw: np.zeros((len(raw["qpos"]), 3)), step=step
-    )
+    def start(raw: Raw) -> Array:
+        qpos = raw["qpos"]
+        nothing: Array = library_of(qpos).zeros((len(qpos), 3), dtype=qpos.dtype)
+        return nothing
+
+    return Tracker(name=name, shape=(3,), sources=("qpos",), start=start, step=step)
 
 
 def _tracked(name: str, meaning: str, tracker: Tracker, index: int) -> BoundField:
@@ -153,8 +159,9 @@ def _tracked(name: str, meaning: str, tracker: Tracker, index: int) -> BoundFiel
 def _quaternion(raw: Raw, root: FreeJoint) -> Array:
     """Return unit quaternions (N, 4); the noise of a reset leaves ``qpos`` a little off, and MuJoCo corrects it likewise."""
     four = raw["qpos"][:, root.qpos + 3 : root.qpos + 7]
-    size = np.sqrt(np.square(four).sum(axis=1, keepdims=True))
-    unit: Array = four / np.where(size > 0, size, 1.0)
+    xp = library_of(four)
+    size = xp.sqrt((four * four).sum(axis=1, keepdims=True))
+    unit: Array = four / xp.where(size > 0, size, 1.0)
     return unit
 
 
@@ -172,5 +179,5 @@ def _upright(root: FreeJoint, axis: tuple[float, float, float]) -> FieldFunction
 
 def _shortest(change: Array) -> Array:
     """Return the same angles, shifted by full turns to within half a turn."""
-    wrapped: Array = change - _TURN * np.round(change / _TURN)
+    wrapped: Array = change - _TURN * library_of(change).round(change / _TURN)
     return wrapped

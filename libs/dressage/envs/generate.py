@@ -28,10 +28,12 @@ from dressage.envs.cards import (
     load_card,
 )
 from dressage.envs.layout import layout_of
+from dressage.envs.loading import model_file
 from dressage.envs.options import EnvOptions
 from dressage.envs.plain import is_plain, plain
 from dressage.envs.plain.base import PlainEnvironment
 from dressage.envs.stock import make_by_id
+from dressage.envs.tasks import SIMULATED_IDS
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Task
 from dressage.envs.trajectory import CHECK_KINDS, Trajectory
@@ -261,6 +263,10 @@ def write(env_id: str) -> None:
     card = build_card(env_id)
     path.write_text(card_text(card), "utf-8")
     write_check_episodes(card, DATA / "trajectories" / env_id)
+    if env_id in SIMULATED_IDS:
+        target = DATA / "models" / task_of(env_id).xml
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(model_file(target.name).read_bytes())
 
 
 def write_check_episodes(card: EnvironmentCard, folder: Path) -> None:

@@ -56,8 +56,8 @@ def load_compiled(path: Path) -> Any:
         raise InvalidArgument(message, field="environment", expected="a model that this MuJoCo compiled") from error
 
 
-def load_model(xml: str) -> Any:
-    """Compile one of the models that the Gymnasium distribution carries, without importing Gymnasium.
+def model_file(xml: str) -> Path:
+    """Return where the Gymnasium distribution keeps one of its models, without importing Gymnasium.
 
     :param xml: file name.
     :raises Unavailable: when Gymnasium is not installed.
@@ -67,7 +67,17 @@ def load_model(xml: str) -> Any:
         raise Unavailable(
             f"gymnasium, which carries the robots' models, is not installed: {install_command('trainer')}"
         )
+    return Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml
+
+
+def load_model(xml: str) -> Any:
+    """Compile one of the models that the Gymnasium distribution carries.
+
+    :param xml: file name.
+    :raises Unavailable: when Gymnasium is not installed.
+    """
+    path = model_file(xml)
     import mujoco
 
     with quiet_loading():
-        return mujoco.MjModel.from_xml_path(str(Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml))
+        return mujoco.MjModel.from_xml_path(str(path))

@@ -101,8 +101,12 @@ class _Fields(Mapping[str, Array]):
 
 
 def _read_only(array: Array) -> Array:
-    """Return a read-only view, so that generated code cannot write into what others read."""
-    view = np.asarray(array).view()
+    """Return a read-only view, so that generated code cannot write into what others read. JAX's arrays are read-only."""
+    if not isinstance(array, np.ndarray):
+        if hasattr(array, "__array_namespace__") and not isinstance(array, np.generic):
+            return array
+        array = np.asarray(array)
+    view = array.view()
     view.flags.writeable = False
     return view
 

@@ -19,6 +19,7 @@ from dressage.artifacts import atomic
 from dressage.errors import InvalidArgument
 from dressage.experiments.cells import Cell, limits_of
 from dressage.sdk import methods, search_curves
+from dressage.sdk.durations import seconds_worked
 from dressage.sdk.progress import target as target_of
 
 RESULTS = "results.jsonl"
@@ -148,7 +149,7 @@ def record_of(
         output_tokens=cost.output_tokens,
         requests=cost.requests,
         dollars=_dollars(cost),
-        seconds=_seconds(session),
+        seconds=seconds_worked(session),
         curve=[(point.episodes, point.tokens, point.score, point.best) for point in _thinned(points)],
         settings=_settings(session.spec),
         limits=limits_of(session.spec),
@@ -174,12 +175,6 @@ def _dollars(cost: pb.Cost) -> float | None:
     if not cost.requests:
         return 0.0
     return cost.dollars if cost.HasField("dollars") else None
-
-
-def _seconds(session: pb.Session) -> float | None:
-    if not session.HasField("start_time") or not session.HasField("end_time"):
-        return None
-    return (session.end_time.ToMicroseconds() - session.start_time.ToMicroseconds()) / 1e6
 
 
 def _settings(spec: pb.SessionSpec) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 
 from dressage.errors import InvalidArgument
+from dressage.sandbox.heartbeat import CEILING_SECONDS
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -46,3 +47,8 @@ class Limits:
     def to_dict(self) -> dict[str, int | float | None]:
         """Return the limits as JSON values."""
         return asdict(self)
+
+
+LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB, call_seconds=CEILING_SECONDS)
+"""Limits of a learner; `Machine.fitted` lowers them. The folder has room for three of the largest checkpoints: the two that are
+kept and the one that is being written."""

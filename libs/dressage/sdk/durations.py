@@ -1,6 +1,21 @@
-"""Durations as text."""
+"""Durations of sessions, and as text."""
 
 from __future__ import annotations
+
+from dressage.api.v1 import session_pb2 as pb
+
+
+def seconds_worked(session: pb.Session) -> float | None:
+    """Return the time from start to end of a session without `seconds_waited`; None before its end."""
+    if not session.HasField("start_time") or not session.HasField("end_time"):
+        return None
+    lasted = (session.end_time.ToMicroseconds() - session.start_time.ToMicroseconds()) / 1e6
+    return max(0.0, lasted - seconds_waited(session))
+
+
+def seconds_waited(session: pb.Session) -> float:
+    """Return the time in which nothing worked on a session, or it waited for an approval."""
+    return session.idle_seconds + session.approval_wait_seconds
 
 
 def duration(seconds: float) -> str:

@@ -36,6 +36,8 @@ def _headline(view: View, now: float) -> Text:
     doing = phase_text(view.phase, view.method)
     if (counts := evaluating(view)) is not None:
         doing = f"evaluating {counts[0]} of {counts[1]} checkpoints"
+    if view.queue:
+        doing = view.queue
     if doing is not None:
         text.append(f"  {doing}", style="cyan not bold")
     details = [duration(now - view.started)]

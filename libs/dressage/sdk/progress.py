@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from dressage.api.v1 import event_pb2, session_pb2
+from dressage.api.v1 import event_pb2, session_pb2, session_service_pb2
 from dressage.sdk import lengths, methods
 from dressage.sdk.checkpoints import Checkpoints
 from dressage.sdk.durations import duration
 from dressage.sdk.texts import counted as counted
+from dressage.sdk.texts import queue_text
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -90,6 +91,8 @@ class View:
     evaluations: int = 0
     """Evaluations of each member in a training; 0 if unknown."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    queue: str = ""
+    """Place of a session that waits in the queue, as text."""
     notice: str = ""
     """Line about several events together, of which the last event is the last."""
     lines: tuple[str, ...] = ()
@@ -100,7 +103,7 @@ def advance(view: View, event: event_pb2.Event) -> View:
     """Return the view after an event. A repeated event changes nothing."""
     if event.sequence and event.sequence <= view.sequence:
         return view
-    view = replace(view, sequence=event.sequence or view.sequence, notice="")
+    view = replace(view, sequence=event.sequence or view.sequence, notice="", queue="")
     if event.iteration > view.iteration:
         view = replace(
             view, iteration=event.iteration, members=_EMPTY, assignment="", steps_per_second=0.0, seconds_left=0.0
@@ -134,6 +137,14 @@ def advance(view: View, event: event_pb2.Event) -> View:
     text = view.notice or (None if silent or is_detail(event, view) else line(event))
     new = text is not None and view.lines[-1:] != (text,)
     return replace(view, lines=(*view.lines, str(text))[-_KEPT_LINES:]) if new else view
+
+
+def after(view: View, response: session_service_pb2.WatchSessionResponse) -> View:
+    """Return the view after a response of a watch: an event, or a place in the queue, which the view's notice then states."""
+    if not response.HasField("queue"):
+        return advance(view, response.event)
+    text = queue_text(response.queue)
+    return replace(view, queue=text, notice=text)
 
 
 def _with_checkpoints(view: View, event: event_pb2.Event) -> View:

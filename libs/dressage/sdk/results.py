@@ -17,6 +17,7 @@ from dressage.client.endpoints import Endpoint
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.local.connection import Connection
 from dressage.policies import Policy, ProgramPolicy
+from dressage.sdk.durations import seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.policy import load_path
 from dressage.sdk.progress import is_search, mean_text, target
@@ -211,6 +212,7 @@ class Result:
     """Mean return of the policy over its evaluation, by the environment's own reward."""
     env_steps: int
     seconds: float | None
+    """From start to end, without the time in which nothing worked on it or it waited for an approval."""
     cost: Cost
     curve: LearningCurve | None
     policy_key: str = field(repr=False)
@@ -265,7 +267,6 @@ def collect(session: pb.Session, client: Client, connection: Connection, curve: 
     """The typed result of a session as it is now."""
     judgment = _judgment(session.best_judgment) if session.HasField("best_judgment") else None
     score = session.best_score if session.HasField("best_score") else judgment.score if judgment else None
-    ended = session.HasField("start_time") and session.HasField("end_time")
     return Result(
         session=session.name,
         state=pb.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower(),
@@ -281,7 +282,7 @@ def collect(session: pb.Session, client: Client, connection: Connection, curve: 
         reward_source=_reward_source(session, client),
         stock_return=session.returns.mean if session.HasField("returns") else None,
         env_steps=session.env_steps,
-        seconds=(session.end_time.ToDatetime() - session.start_time.ToDatetime()).total_seconds() if ended else None,
+        seconds=seconds_worked(session),
         cost=_cost(session.cost),
         curve=curve,
         policy_key=session.best_policy,

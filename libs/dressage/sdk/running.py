@@ -318,9 +318,9 @@ def _follow(place: _Place, session: str, *, quiet: bool, on_event: OnEvent | Non
     try:
         with nullcontext(_nothing) if quiet else screen.opened(view) as update:
             for response in place.client.watch_session(session):
-                view = progress.advance(view, response.event)
+                view = progress.after(view, response)
                 update(view, response.event)
-                if on_event is not None:
+                if on_event is not None and response.HasField("event"):
                     on_event(response.event)
     except KeyboardInterrupt:
         _interrupt(place, view.session)

@@ -11,6 +11,7 @@ from typing import Literal, TextIO
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import progress
 from dressage.sdk.checkpoints import Checkpoints
+from dressage.sdk.durations import seconds_waited
 from dressage.terminal import PrintableStream, make_console
 
 _PROGRESS_LINE_SECONDS = 10.0
@@ -28,7 +29,8 @@ Update = Callable[[progress.View, event_pb2.Event], None]
 def first_view(session: session_pb2.Session) -> progress.View:
     """The view of a session before its first event."""
     # A session that is joined late has run for a while; a clock that differs must not make that negative.
-    ran = max(0.0, time.time() - session.start_time.ToSeconds()) if session.HasField("start_time") else 0.0
+    ran = time.time() - session.start_time.ToSeconds() - seconds_waited(session)
+    ran = max(0.0, ran) if session.HasField("start_time") else 0.0
     target = progress.target(session)
     return progress.View(
         session=session.name,

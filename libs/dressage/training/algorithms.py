@@ -11,11 +11,12 @@ from dressage.training.preset import load_preset
 
 
 def complete(algorithm: str, given: Mapping[str, Any], environment: str) -> Hyperparameters:
-    """Return complete hyperparameters: PPO's start from the environment's preset, SAC's from its own defaults.
+    """Return complete hyperparameters: they start from the algorithm's in the environment's preset.
 
     :param algorithm: ``ppo`` (also if empty) or ``sac``.
     :raises InvalidArgument: for one that the algorithm does not have, or an invalid value.
     """
+    preset = load_preset(environment)
     if algorithm == "sac":
-        return sac.complete(given)
-    return Hyperparameters.for_run(given, base=load_preset(environment).ppo)
+        return sac.complete(given, base=preset.sac)
+    return Hyperparameters.for_run(given, base=preset.ppo)

@@ -1,6 +1,7 @@
 """Presets: how an environment is trained unless a session asks for something else.
 
-``presets/<environment id>.toml`` holds one environment's settings, all of them, with a comment on their source.
+``presets/<environment id>.toml`` holds one environment's settings with a comment on their source: all of PPO's, and in a table
+``sac`` those of SAC that differ from its defaults.
 ``presets/default.toml`` serves environments without a file, such as custom ones.
 """
 
@@ -8,19 +9,23 @@ from __future__ import annotations
 
 import functools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters
+from dressage.training.sac import SacHyperparameters, complete
+
+H = TypeVar("H", bound=Hyperparameters)
 
 DEFAULT = "default"
 """Name of the preset of environments that have none."""
 
 _SUFFIX = ".toml"
 _KEYS = {"steps_per_member", "steps_per_second", "ppo"}
+_OPTIONAL = {"sac"}
 _MAY_BE_MISSING = {"target_kl"}  # TOML has no null: where it is missing, it is none.
 
 
@@ -30,12 +35,14 @@ class Preset:
 
     :param steps_per_member: environment steps for which a member trains.
     :param steps_per_second: expected speed of a stacked training: environment steps per second and core, over all members.
-    :param ppo: PPO's hyperparameters. SAC has defaults of its own (`dressage.training.sac`).
+    :param ppo: PPO's hyperparameters.
+    :param sac: SAC's.
     """
 
     steps_per_member: int
     steps_per_second: float
     ppo: Hyperparameters
+    sac: SacHyperparameters
 
 
 def load_preset(environment: str) -> Preset:
@@ -70,22 +77,36 @@ def parse_preset(text: str, *, name: str) -> Preset:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidArgument(f"{path}: not TOML ({error})", field=path, expected="TOML") from error
-    _check_keys(values, path, expected=_KEYS)
+    _check_keys(values, path, expected=_KEYS | (_OPTIONAL & values.keys()))
     steps, speed, ppo = values["steps_per_member"], values["steps_per_second"], values["ppo"]
     if type(steps) is not int or steps < 1:
         raise InvalidArgument(field=f"{path}: steps_per_member", value=steps, expected="an integer of at least 1")
     if type(speed) not in (int, float) or not 0 < speed < float("inf"):
         raise InvalidArgument(field=f"{path}: steps_per_second", value=speed, expected="a number above 0")
-    if not isinstance(ppo, dict):
-        raise InvalidArgument(field=f"{path}: ppo", value=ppo, expected="a table of hyperparameters")
     names = {item.name for item in fields(Hyperparameters)}
-    _check_keys(ppo, f"{path}: ppo", expected=names - (_MAY_BE_MISSING - ppo.keys()))
+    _check_keys(_table(ppo, f"{path}: ppo"), f"{path}: ppo", expected=names - (_MAY_BE_MISSING - ppo.keys()))
+    sac = _table(values.get("sac", {}), f"{path}: sac")
+    return Preset(
+        steps,
+        float(speed),
+        _checked(Hyperparameters.from_dict, ppo, f"{path}: ppo"),
+        _checked(complete, sac, f"{path}: sac"),
+    )
+
+
+def _checked(build: Callable[[Mapping[str, Any]], H], values: Mapping[str, Any], path: str) -> H:
+    """Return hyperparameters, with the table's name in errors."""
     try:
-        hyperparameters = Hyperparameters.from_dict(ppo)
+        return build(values)
     except InvalidArgument as error:
-        message = f"{path}: ppo.{error.message}"
-        raise InvalidArgument(message, field=f"{path}: ppo.{error.field}", expected=error.expected) from error
-    return Preset(steps, float(speed), hyperparameters)
+        field = f"{path}.{error.field}"
+        raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error
+
+
+def _table(value: Any, path: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidArgument(field=path, value=value, expected="a table of hyperparameters")
+    return value
 
 
 def _check_keys(values: Mapping[str, Any], path: str, *, expected: set[str]) -> None:

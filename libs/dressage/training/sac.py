@@ -1,6 +1,6 @@
 """SAC's hyperparameters, their rules and defaults, and the sizes that follow from them.
 
-SAC starts from its own defaults in every environment, which are Stable-Baselines3's except for 8 environments at once.
+SAC's defaults are Stable-Baselines3's except for 8 environments at once. The presets of environments change some of them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ DEFAULTS = SacHyperparameters(
 
 
 def complete(given: Mapping[str, Any], *, base: SacHyperparameters = DEFAULTS) -> SacHyperparameters:
-    """Return SAC's hyperparameters: its defaults, overridden.
+    """Return SAC's hyperparameters: those of ``base``, overridden.
 
     :raises InvalidArgument: for a hyperparameter that SAC does not have, or an impossible value.
     """
@@ -96,7 +96,8 @@ def complete(given: Mapping[str, Any], *, base: SacHyperparameters = DEFAULTS) -
         if name not in USED:
             expected = f"no value, or the algorithm 'ppo': sac has {', '.join(HYPERPARAMETERS)}"
             raise InvalidArgument(field=name, value=value, expected=expected)
-    return SacHyperparameters.from_dict({**given, "tune_entropy": "entropy_coef" not in given}, base=base)
+    tuned = base.tune_entropy and "entropy_coef" not in given
+    return SacHyperparameters.from_dict({**given, "tune_entropy": tuned}, base=base)
 
 
 def transition_bytes(observation_size: int, action_size: int) -> int:

@@ -16,7 +16,7 @@ function files(path) {
 
 const gzipped = new Map()
 for (const path of files(folder)) {
-  if (!/\.(js|css|svg|json|html)$/.test(path)) continue
+  if (!/\.(js|css|svg|json|html|wasm)$/.test(path)) continue
   const body = readFileSync(path)
   const gzip = gzipSync(body, { level: 9 })
   gzipped.set(path.slice(folder.length + 1), gzip.length)
@@ -24,7 +24,13 @@ for (const path of files(folder)) {
   writeFileSync(`${path}.gz`, gzip)
   writeFileSync(
     `${path}.br`,
-    brotliCompressSync(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_SIZE_HINT]: body.length } }),
+    brotliCompressSync(body, {
+      params: {
+        [constants.BROTLI_PARAM_QUALITY]: 11,
+        [constants.BROTLI_PARAM_LGWIN]: constants.BROTLI_MAX_WINDOW_BITS,
+        [constants.BROTLI_PARAM_SIZE_HINT]: body.length,
+      },
+    }),
   )
 }
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TypeVar
 
 import sqlalchemy as sa
@@ -17,14 +16,16 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
+from dressage.sandbox.machine import Machine
 from dressage.serving.access import current_principal
 
 from dressage_orchestrator import resource_names, threads
-from dressage_orchestrator.clients import AgentClient
+from dressage_orchestrator.clients import AgentClient, JudgeClient
 from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import request_ids, retention, sessions, speeds
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
+from dressage_orchestrator.device_pools import NO_DEVICES, DevicePools
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.method import Estimate, Method, RoleCalls
@@ -45,6 +46,8 @@ class Sessions:
     """Operations on sessions, for servicers and benchmarks.
 
     :param pools: names of the available pools.
+    :param devices: which of them have devices.
+    :param machine: memory and scratch space of a trainer, by the name of its pool.
     :param quotas: checks the quotas of sessions' owners.
     """
 
@@ -54,17 +57,23 @@ class Sessions:
         settings: Settings,
         database: Database,
         agent: AgentClient,
+        judge: JudgeClient,
         workflows: Workflows,
         methods: Methods,
         pools: Collection[str],
+        machine: Callable[[str], Machine],
         quotas: Quotas,
+        devices: DevicePools = NO_DEVICES,
     ) -> None:
         self._settings = settings
         self._database = database
         self._agent = agent
+        self._judge = judge
+        self._devices = devices
         self._workflows = workflows
         self._methods = methods
         self._pools = pools
+        self._machine = machine
         self.quotas = quotas
         self._log = structlog.get_logger("dressage.sessions")
 
@@ -117,6 +126,7 @@ class Sessions:
             return known
         spec, uses_model = await self.prepare(request.spec)
         method = self._methods.of(spec)
+        await self._devices.place(spec, method, self._judge)
         session_id = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
 
         def record(tx: Transaction) -> v1.Session:
@@ -126,12 +136,27 @@ class Sessions:
             self.quotas.admit(tx, owner, spec, uses_model=uses_model)
             session = sessions.create(tx, session_id, spec, method=method.name, goal=method.goal(spec), owner=owner)
             request_ids.record(tx, "CreateSession", request.request_id, request, session.name)
-            return session
+            return self._enqueue(tx, session_id, admitted)
 
+        admitted: list[tuple[str, int]] = []
         session = await self.transact(record)
-        ident = session.name.partition("/")[2]
-        await self._after_commit(ident, partial(self._workflows.start, ident, session.epoch))
+        await self._start(session_id, admitted)
         return session
+
+    def _enqueue(self, tx: Transaction, session: str, admitted: list[tuple[str, int]]) -> v1.Session:
+        """Let a session wait for its admission; return it with its place, if it waits.
+
+        :param admitted: replaced by the sessions that are admitted.
+        """
+        admitted[:] = self._workflows.enqueue(tx, session)  # replaced, because the transaction may be repeated
+        return sessions.get(tx, session)
+
+    async def _start(self, session: str, admitted: Sequence[tuple[str, int]]) -> None:
+        def start() -> None:
+            for ident, epoch in admitted:
+                self._workflows.start(ident, epoch)
+
+        await self._after_commit(session, start)
 
     async def prepare(self, spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
         """Fill in defaults and validate a spec.
@@ -159,6 +184,7 @@ class Sessions:
         if full.budget.HasField("wall_time") and full.budget.wall_time.ToTimedelta().total_seconds() <= 0:
             raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
         method.validate(full)
+        method.check_machine(full, self._machine(full.pool))
         role_models.check(full)
         language_models = [await self._check_model(full, entry) for entry in role_models.models_of(full)]
         return full, any(language_models)
@@ -193,6 +219,7 @@ class Sessions:
 
         await self.transact(request)
         await self.release(session)
+        await self._after_commit(session, self._workflows.admit)  # a cancelled session does not wait
         self._workflows.wake(session)
         return await self.read(lambda tx: sessions.get(tx, session))
 
@@ -218,6 +245,7 @@ class Sessions:
                 entry.state = v1.SESSION_STATE_PENDING
                 entry.state_reason = ""
                 entry.ClearField("failure")
+                sessions.end_idle(entry, since=entry.end_time, now=tx.now)
                 entry.ClearField("end_time")
                 more = request.additional_iterations or int(done >= entry.spec.max_iterations)
                 entry.spec.max_iterations += more
@@ -229,10 +257,11 @@ class Sessions:
             sessions.request_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)
             request_ids.record(tx, "ResumeSession", request.request_id, request, changed.name)
-            return changed
+            return self._enqueue(tx, session, admitted)
 
+        admitted: list[tuple[str, int]] = []
         changed = await self.transact(reopen)
-        await self._after_commit(session, partial(self._workflows.start, session, changed.epoch))
+        await self._start(session, admitted)
         return changed
 
     async def release(self, session: str) -> None:
@@ -260,6 +289,7 @@ class Sessions:
         deleted = await self.transact(mark)
         if request.force:
             await self.release(session)
+            await self._after_commit(session, self._workflows.admit)
         self._workflows.wake(session)
         return deleted
 
@@ -288,6 +318,7 @@ class Sessions:
         card = load_card(full.environment.removeprefix("environments/"))
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         method = self._methods.of(full)
+        placed = await self._devices.place(full, method, self._judge)
         part = method.estimate(full, episode_steps=episode)
         known = await self.read(lambda tx: speeds.mean(tx, part.kind, full.pool)) if part.kind else None
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
@@ -305,7 +336,7 @@ class Sessions:
             max_episode_steps=episode,
             terminates_when_unhealthy=_terminates(card, full),
             options_of_author=part.options_of_author,
-            note=method.note(full),
+            note="; ".join(filter(None, (placed, method.note(full)))),
         )
         await self._add_calls(answer, part, full)
         return answer

@@ -64,6 +64,13 @@ class Settings(ServingSettings):
         1, ge=1, le=256, description="maximum number of local trainers; the cores are divided among them"
     )
     trainer_command: tuple[str, ...] = Field((), description="command of a trainer; dressage_trainer if empty")
+    max_running_sessions: int = Field(
+        100,
+        ge=0,
+        le=100_000,
+        description="sessions that run at once, on all servers that share the database; the others wait in the order of their "
+        "requests; 0: no limit",
+    )
     run_token_seconds: float = Field(14 * 24 * 3600.0, gt=0, description="validity of a run token")
     hello_seconds: float = Field(60.0, gt=0, description="time for a trainer to connect")
     stop_seconds: float = Field(15.0, ge=0, description="time for a trainer to stop before it is killed")

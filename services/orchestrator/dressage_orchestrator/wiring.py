@@ -27,6 +27,7 @@ from dressage.api.v1 import (
 )
 from dressage.artifacts import ArtifactStore
 from dressage.errors import DressageError
+from dressage.sandbox.machine import UNKNOWN, Machine, memory_bytes
 from dressage.serving.channels import connect
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
@@ -46,7 +47,9 @@ from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.sessions import ENDED_TOPIC
 from dressage_orchestrator.database.shared_secrets import shared_secret
+from dressage_orchestrator.device_pools import DevicePools
 from dressage_orchestrator.gauges import update_gauges
 from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import SINGLE_EXECUTOR, RunController
@@ -70,6 +73,7 @@ from dressage_orchestrator.settings import Settings
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
 _RECONCILE_SECONDS = 5.0
+_ADMISSION_POLL_SECONDS = 2.0
 _RETENTION_POLL_SECONDS = 60.0
 
 
@@ -144,6 +148,7 @@ class _Parts:
     retention: Retention
     runs: RunServicer
     server: GrpcServer
+    notifier: Notifier
     membership: _Membership | None
 
 
@@ -188,10 +193,13 @@ async def _assemble(
         settings=settings,
         database=database,
         agent=engine.agent,
+        judge=engine.judge,
         workflows=workflows,
         methods=methods,
         pools=names,
+        machine=partial(_machine_of, pools),
         quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
+        devices=DevicePools.of(pools, settings.default_pool),
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
@@ -214,12 +222,19 @@ async def _assemble(
         service, feedback, notifier, controller, pages, Pools(settings.default_pool, local, pools)
     )
     server = _server(settings, engine, notifier, service, sessions, benchmarks, retention, runs, principals, pages)
-    return _Parts(database, controller, workflows, benchmarks, retention, runs, server, membership)
+    return _Parts(database, controller, workflows, benchmarks, retention, runs, server, notifier, membership)
 
 
 def _cores_of(pools: Mapping[str, Pool] | None, local: int, name: str) -> int:
     """Cores of a run in a pool."""
     return local if pools is None or name not in pools else pools[name].usable_cores
+
+
+def _machine_of(pools: Mapping[str, Pool] | None, name: str) -> Machine:
+    """Memory and scratch space of a trainer in a pool; local trainers have this machine's."""
+    if pools is None:
+        return Machine(memory_bytes=memory_bytes())
+    return pools[name].machine if name in pools else UNKNOWN
 
 
 def _controller(settings: Settings, database: Database, tokens: RunTokens, executor: str) -> RunController:
@@ -251,6 +266,8 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     benchmarks = None if settings.hold else parts.benchmarks
     reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, benchmarks))
     stack.push_async_callback(_cancelled, reconciling)
+    admitting = asyncio.create_task(_admit(workflows, parts.notifier))
+    stack.push_async_callback(_cancelled, admitting)
     if settings.retention_seconds and not settings.hold:
         collecting = asyncio.create_task(_collect(settings, parts))
         stack.push_async_callback(_cancelled, collecting)
@@ -315,6 +332,20 @@ async def _reconcile(workflows: Workflows, controller: RunController, benchmarks
             log.warning("could not reconcile", error=error.message)
         except Exception:
             log.exception("could not reconcile")
+
+
+async def _admit(workflows: Workflows, notifier: Notifier) -> None:
+    """Start waiting sessions as others end, on this server at once and on others after a poll."""
+    log = structlog.get_logger("dressage.orchestrator")
+    with notifier.subscribe(ENDED_TOPIC) as subscription:
+        while True:
+            await subscription.wait(_ADMISSION_POLL_SECONDS)
+            try:
+                await asyncio.to_thread(workflows.admit)
+            except DressageError as error:
+                log.warning("could not admit sessions", error=error.message)
+            except Exception:
+                log.exception("could not admit sessions")
 
 
 async def _collect(settings: Settings, parts: _Parts) -> None:

@@ -64,6 +64,17 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
         "spec.reward.configs[0].hyperparameters.epochs",
         "sac has learning_rate",
     ),
+    (
+        {
+            "algorithm": "sac",
+            "environment": "environments/Humanoid-v5",
+            "steps_per_member": 500_000,
+            "configs": [v1.Config(id="a", hyperparameters=v1.Hyperparameters(replay_size=1_000_000))],
+            "seeds": 3,
+        },
+        "spec.reward.configs[0].hyperparameters.replay_size",
+        "Set replay_size to at most",
+    ),
     ({"pool": "gpu"}, "spec.pool", "one of local"),
 ]
 
@@ -124,6 +135,12 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
         stack.environments.GetEnvironment(environment_api.GetEnvironmentRequest(name="environments/X"))
     )
     assert error.reason == "ENVIRONMENT_NOT_FOUND"
+
+    request = environment_api.GetEnvironmentModelRequest(name="environments/Hopper-v5")
+    model = await stack.environments.GetEnvironmentModel(request)
+    assert (model.path, list(model.files)) == ("hopper.xml", []) and 'name="foot_geom"' in model.xml
+    request.name = "environments/CartPole-v1"
+    assert (await refused(stack.environments.GetEnvironmentModel(request))).reason == "NO_XML_MODEL"
 
     ask = intent_api.ElicitRequest(intent="run", environment="environments/Hopper-v5", model="test/m")
     assert (await stack.intents.Elicit(ask)).criteria[0].title == "speed"

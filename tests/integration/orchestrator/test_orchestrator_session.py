@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import grpc
 import pytest
@@ -206,7 +207,8 @@ async def test_cancel_resume_steer_delete(stack: Stack) -> None:
 
     (stack.folder / "go").touch()
     resumed = await stack.sessions.ResumeSession(pb.ResumeSessionRequest(name=created.name))
-    assert resumed.epoch == 1
+    ended = session.end_time.ToMicroseconds() / 1e6
+    assert resumed.epoch == 1 and 0 < resumed.idle_seconds < time.time() - ended
     events = await watch(stack.sessions, created.name)
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason

@@ -81,7 +81,9 @@ def test_sigterm_in_a_long_update_stores_the_boundary_before_it(tmp_path):
 @pytest.mark.timeout(500)
 def test_interrupted_with_pending_evaluations_it_ends_in_equal_ones(tmp_path):
     # Evaluations after every 2,500 steps, each longer than a signal takes to come.
-    task = assignment(steps=10_000, checkpoint_seconds=0, evaluations=4, evaluation_episodes=150, checkpoint_episodes=10)
+    task = assignment(
+        steps=10_000, checkpoint_seconds=0, evaluations=4, evaluation_episodes=150, checkpoint_episodes=10
+    )
 
     def evaluations(service):
         return {

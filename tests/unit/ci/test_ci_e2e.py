@@ -139,7 +139,7 @@ def test_run_does_lint_then_e2e_with_images_then_test(checkout: Path) -> None:
     assert done.returncode == 0, done
     images = [f"image dressage-{name}:dev" for name in ("orchestrator", "llm-agent", "judge", "renderer", "trainer")]
     images += ["image dressage-test-postgresql:dev", "image dressage-test-minio:dev"]
-    assert ran == ["make lint", "make audit", *images, "make e2e", "down", "make test"]
+    assert ran == ["make lint", "make audit", "make test-console-quick", *images, "make e2e", "down", "make test"]
     assert "e2e: 1 passed, 0 failed, 0 skipped, 0 left out" in done.stdout
 
 
@@ -155,7 +155,7 @@ def test_run_names_e2e_where_no_cluster_comes_up(checkout: Path, there: bool) ->
 def test_run_fails_where_an_image_cannot_be_built(checkout: Path) -> None:
     done, ran = ci_run(checkout, IMAGE="1")
     assert done.returncode == 1 and "the image orchestrator is not built" in done.stderr, done
-    assert ran == ["make lint", "make audit", "image dressage-orchestrator:dev", "down"]
+    assert ran == ["make lint", "make audit", "make test-console-quick", "image dressage-orchestrator:dev", "down"]
 
 
 def test_run_fails_where_nothing_of_e2e_ran_in_time(checkout: Path) -> None:

@@ -7,6 +7,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import listings, summary
 from dressage.errors import InvalidArgument
+from dressage.sdk.durations import seconds_waited, seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.results import _judgment
 from dressage.sdk.specs import SpecOptions, make_spec
@@ -52,6 +53,16 @@ def table(first: pb.Judgment, second: pb.Judgment) -> str:
     }
     console.print(summary.text(facts))
     return console.export_text()
+
+
+def test_the_final_table_states_the_time_worked_and_the_time_waited() -> None:
+    session = pb.Session(idle_seconds=7200, approval_wait_seconds=60)
+    session.start_time.FromSeconds(1000)
+    session.end_time.FromSeconds(1000 + 7260 + 185)
+    facts = {"session": {}, "state": "succeeded", "score": None, "confirmation": None, "returns": None}
+    times = {"seconds": seconds_worked(session), "seconds_waited": seconds_waited(session)}
+    rows = dict(summary.result_rows(facts | times))
+    assert rows["took"] == "3 min 05 s, not counting 2 h 01 min of waiting, 0 environment steps"
 
 
 def test_the_final_table_states_what_judged() -> None:

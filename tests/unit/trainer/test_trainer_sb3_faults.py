@@ -15,8 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dressage.training import sac
-from dressage_trainer.backends import replay_memory
+from dressage.training import replay_memory, sac
 from dressage_trainer.backends.sb3 import models
 from dressage_trainer.backends.sb3.vecenv import MemberStopped, RewardedVecEnv, StoppingNormalizer
 from dressage_trainer.messages import MemberTask
@@ -242,7 +241,7 @@ def test_replay_buffers_that_would_outgrow_the_learner_are_refused_at_once(tmp_p
     monkeypatch.setattr(models, "make_model", lambda *a, **k: created.append(make(*a, **k)) or created[-1])
     known = dict(algorithm="sac", steps=400, members=(MemberTask("a", PLAIN, 1), MemberTask("b", PLAIN, 2)))
     # 600 transitions (400 steps and a chunk) in each of two buffers, their copies, and one copy more.
-    whole = 600 * sac.transition_bytes(4, 1) * 5 + replay_memory._BESIDES
+    whole = 600 * sac.transition_bytes(4, 1) * 5 + replay_memory.BESIDES
     refused = run(tmp_path / "refused", monkeypatch, memory_bytes=whole - 1, **known)
     assert [(m.type, m.reason) for m in refused if m.type == "failed"] == [("failed", "REPLAY_TOO_LARGE")]
     assert "for 2 members" in refused[-1].message and "train at most 399 steps" in refused[-1].message and not created

@@ -7,11 +7,14 @@ import sys
 from importlib import resources
 
 import pytest
-from dressage.envs.cards import REWARD_ENVIRONMENT_IDS
+from dressage.envs.cards import REWARD_ENVIRONMENT_IDS, load_card
 from dressage.errors import InvalidArgument
+from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.training import sac
+from dressage.training.algorithms import complete
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import DEFAULT, load_preset, parse_preset, preset_names
+from dressage.training.replay_memory import ReplayUse, excess
 
 TEXT = resources.files("dressage.training").joinpath("presets", "default.toml").read_text("utf-8")
 
@@ -42,6 +45,18 @@ def test_known_values():
     )  # fmt: skip
     assert (cheetah.steps_per_member, cheetah.steps_per_second) == (500_000, 11_000.0)
     assert (pendulum.steps_per_member, pendulum.ppo.learning_rate) == (60_000, 1e-3)
+    assert cheetah.sac == sac.complete({"warmup_steps": 10_000}) and pendulum.sac == sac.DEFAULTS
+
+
+@pytest.mark.parametrize("name", sorted(preset_names()))
+def test_sac_with_a_preset_fits_the_limits_of_a_learner_with_three_seeds(name):
+    if name == DEFAULT or load_card(name).num_actions:
+        pytest.skip("SAC does not train in it, or its sizes are unknown")
+    preset, card = load_preset(name), load_card(name)
+    use = ReplayUse([preset.sac] * 3, card.observation_size, card.action_size, steps=4 * preset.steps_per_member)
+    limits = LEARNER_LIMITS
+    assert excess(use, memory_bytes=limits.memory_bytes, checkpoint_bytes=limits.file_bytes) == ""
+    assert preset.sac.warmup_steps < preset.steps_per_member / 10
 
 
 @pytest.mark.parametrize(
@@ -65,6 +80,27 @@ def test_a_wrong_file_is_refused_with_its_name_and_key(old, new, words):
     assert old in TEXT
     with pytest.raises(InvalidArgument, match=f"^presets/mine.toml: {words}"):
         parse_preset(TEXT.replace(old, new), name="mine")
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("[sac]\nclip_range = 0.1", "sac.clip_range: .*expected no value, or the algorithm 'ppo'"),
+        ("[sac]\ntarget_rate = 0", "sac.target_rate: .*got 0.0.; expected a number above 0"),
+        ("[td3]\n", "missing keys: none; unknown keys: td3"),
+    ],
+)
+def test_a_wrong_table_of_sac_is_refused_with_its_name_and_key(table, words):
+    with pytest.raises(InvalidArgument, match=f"^presets/mine.toml: {words}"):
+        parse_preset(f"{TEXT}{table}\n", name="mine")
+
+
+def test_sac_starts_from_its_table_and_else_from_its_defaults():
+    preset = parse_preset(f"{TEXT}[sac]\nreplay_size = 5_000\nentropy_coef = 0.1\n", name="mine")
+    assert preset.sac == sac.complete({"replay_size": 5_000, "entropy_coef": 0.1}) and not preset.sac.tune_entropy
+    assert sac.complete({"minibatch_size": 8}, base=preset.sac).entropy_coef == 0.1
+    assert complete("sac", {"discount": 0.9}, "Swimmer-v5").discount == 0.9
+    assert complete("sac", {}, "Swimmer-v5").discount == 0.9999
 
 
 def test_target_kl_is_none_where_it_is_missing():

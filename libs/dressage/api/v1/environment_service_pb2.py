@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from dressage.api.buf.validate import validate_pb2 as buf_dot_validate_dot_validate__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%dressage/v1/environment_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\"\x80\x01\n\x15GetEnvironmentRequest\x12g\n\x04name\x18\x01 \x01(\tBY\xbaHVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\"S\n\x17ListEnvironmentsRequest\x12\x1a\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"c\n\x18ListEnvironmentsResponse\x12.\n\x0c\x65nvironments\x18\x01 \x03(\x0b\x32\x18.dressage.v1.Environment\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x94\x04\n\x0b\x45nvironment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\'\n\x06\x66ields\x18\x04 \x03(\x0b\x32\x17.dressage.v1.StateField\x12-\n\x07\x61\x63tions\x18\x05 \x03(\x0b\x32\x1c.dressage.v1.ActionComponent\x12\x18\n\x10observation_size\x18\x06 \x01(\x05\x12\x11\n\ttime_step\x18\x07 \x01(\x01\x12\x19\n\x11max_episode_steps\x18\x08 \x01(\x05\x12\x13\n\x0btermination\x18\t \x01(\t\x12\x34\n\x06scales\x18\n \x03(\x0b\x32$.dressage.v1.Environment.ScalesEntry\x12\x17\n\x0f\x65xample_intents\x18\x0b \x03(\t\x12\x0c\n\x04text\x18\x0c \x01(\t\x12\x13\n\x0b\x61\x63tion_kind\x18\r \x01(\t\x12\x13\n\x0bnum_actions\x18\x0e \x01(\x05\x12\x0f\n\x07methods\x18\x0f \x03(\t\x12\x13\n\x06target\x18\x10 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x10num_observations\x18\x11 \x01(\x05\x12\x0c\n\x04pack\x18\x12 \x01(\t\x12\x0f\n\x07\x63\x61meras\x18\x13 \x03(\t\x1a-\n\x0bScalesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\t\n\x07_target\"H\n\nStateField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x05\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0f\n\x07meaning\x18\x04 \x01(\t\"Y\n\x0f\x41\x63tionComponent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03low\x18\x02 \x01(\x01\x12\x0c\n\x04high\x18\x03 \x01(\x01\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0f\n\x07meaning\x18\x05 \x01(\t2\xc5\x01\n\x12\x45nvironmentService\x12N\n\x0eGetEnvironment\x12\".dressage.v1.GetEnvironmentRequest\x1a\x18.dressage.v1.Environment\x12_\n\x10ListEnvironments\x12$.dressage.v1.ListEnvironmentsRequest\x1a%.dressage.v1.ListEnvironmentsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%dressage/v1/environment_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\"\x80\x01\n\x15GetEnvironmentRequest\x12g\n\x04name\x18\x01 \x01(\tBY\xbaHVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\"\x85\x01\n\x1aGetEnvironmentModelRequest\x12g\n\x04name\x18\x01 \x01(\tBY\xbaHVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\"b\n\x10\x45nvironmentModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x0b\n\x03xml\x18\x03 \x01(\t\x12%\n\x05\x66iles\x18\x04 \x03(\x0b\x32\x16.dressage.v1.ModelFile\"\'\n\tModelFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"S\n\x17ListEnvironmentsRequest\x12\x1a\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"c\n\x18ListEnvironmentsResponse\x12.\n\x0c\x65nvironments\x18\x01 \x03(\x0b\x32\x18.dressage.v1.Environment\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x94\x04\n\x0b\x45nvironment\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05title\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\'\n\x06\x66ields\x18\x04 \x03(\x0b\x32\x17.dressage.v1.StateField\x12-\n\x07\x61\x63tions\x18\x05 \x03(\x0b\x32\x1c.dressage.v1.ActionComponent\x12\x18\n\x10observation_size\x18\x06 \x01(\x05\x12\x11\n\ttime_step\x18\x07 \x01(\x01\x12\x19\n\x11max_episode_steps\x18\x08 \x01(\x05\x12\x13\n\x0btermination\x18\t \x01(\t\x12\x34\n\x06scales\x18\n \x03(\x0b\x32$.dressage.v1.Environment.ScalesEntry\x12\x17\n\x0f\x65xample_intents\x18\x0b \x03(\t\x12\x0c\n\x04text\x18\x0c \x01(\t\x12\x13\n\x0b\x61\x63tion_kind\x18\r \x01(\t\x12\x13\n\x0bnum_actions\x18\x0e \x01(\x05\x12\x0f\n\x07methods\x18\x0f \x03(\t\x12\x13\n\x06target\x18\x10 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x10num_observations\x18\x11 \x01(\x05\x12\x0c\n\x04pack\x18\x12 \x01(\t\x12\x0f\n\x07\x63\x61meras\x18\x13 \x03(\t\x1a-\n\x0bScalesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x42\t\n\x07_target\"H\n\nStateField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05shape\x18\x02 \x03(\x05\x12\x0c\n\x04unit\x18\x03 \x01(\t\x12\x0f\n\x07meaning\x18\x04 \x01(\t\"Y\n\x0f\x41\x63tionComponent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03low\x18\x02 \x01(\x01\x12\x0c\n\x04high\x18\x03 \x01(\x01\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x0f\n\x07meaning\x18\x05 \x01(\t2\xa4\x02\n\x12\x45nvironmentService\x12N\n\x0eGetEnvironment\x12\".dressage.v1.GetEnvironmentRequest\x1a\x18.dressage.v1.Environment\x12]\n\x13GetEnvironmentModel\x12\'.dressage.v1.GetEnvironmentModelRequest\x1a\x1d.dressage.v1.EnvironmentModel\x12_\n\x10ListEnvironments\x12$.dressage.v1.ListEnvironmentsRequest\x1a%.dressage.v1.ListEnvironmentsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,6 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETENVIRONMENTREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_GETENVIRONMENTREQUEST'].fields_by_name['name']._serialized_options = b'\272HVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
+  _globals['_GETENVIRONMENTMODELREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_GETENVIRONMENTMODELREQUEST'].fields_by_name['name']._serialized_options = b'\272HVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$'
   _globals['_LISTENVIRONMENTSREQUEST'].fields_by_name['page_size']._loaded_options = None
   _globals['_LISTENVIRONMENTSREQUEST'].fields_by_name['page_size']._serialized_options = b'\272H\004\032\002(\000'
   _globals['_LISTENVIRONMENTSREQUEST'].fields_by_name['page_token']._loaded_options = None
@@ -42,18 +44,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVIRONMENT_SCALESENTRY']._serialized_options = b'8\001'
   _globals['_GETENVIRONMENTREQUEST']._serialized_start=84
   _globals['_GETENVIRONMENTREQUEST']._serialized_end=212
-  _globals['_LISTENVIRONMENTSREQUEST']._serialized_start=214
-  _globals['_LISTENVIRONMENTSREQUEST']._serialized_end=297
-  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_start=299
-  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_end=398
-  _globals['_ENVIRONMENT']._serialized_start=401
-  _globals['_ENVIRONMENT']._serialized_end=933
-  _globals['_ENVIRONMENT_SCALESENTRY']._serialized_start=877
-  _globals['_ENVIRONMENT_SCALESENTRY']._serialized_end=922
-  _globals['_STATEFIELD']._serialized_start=935
-  _globals['_STATEFIELD']._serialized_end=1007
-  _globals['_ACTIONCOMPONENT']._serialized_start=1009
-  _globals['_ACTIONCOMPONENT']._serialized_end=1098
-  _globals['_ENVIRONMENTSERVICE']._serialized_start=1101
-  _globals['_ENVIRONMENTSERVICE']._serialized_end=1298
+  _globals['_GETENVIRONMENTMODELREQUEST']._serialized_start=215
+  _globals['_GETENVIRONMENTMODELREQUEST']._serialized_end=348
+  _globals['_ENVIRONMENTMODEL']._serialized_start=350
+  _globals['_ENVIRONMENTMODEL']._serialized_end=448
+  _globals['_MODELFILE']._serialized_start=450
+  _globals['_MODELFILE']._serialized_end=489
+  _globals['_LISTENVIRONMENTSREQUEST']._serialized_start=491
+  _globals['_LISTENVIRONMENTSREQUEST']._serialized_end=574
+  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_start=576
+  _globals['_LISTENVIRONMENTSRESPONSE']._serialized_end=675
+  _globals['_ENVIRONMENT']._serialized_start=678
+  _globals['_ENVIRONMENT']._serialized_end=1210
+  _globals['_ENVIRONMENT_SCALESENTRY']._serialized_start=1154
+  _globals['_ENVIRONMENT_SCALESENTRY']._serialized_end=1199
+  _globals['_STATEFIELD']._serialized_start=1212
+  _globals['_STATEFIELD']._serialized_end=1284
+  _globals['_ACTIONCOMPONENT']._serialized_start=1286
+  _globals['_ACTIONCOMPONENT']._serialized_end=1375
+  _globals['_ENVIRONMENTSERVICE']._serialized_start=1378
+  _globals['_ENVIRONMENTSERVICE']._serialized_end=1670
 # @@protoc_insertion_point(module_scope)

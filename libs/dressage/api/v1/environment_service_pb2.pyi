@@ -37,6 +37,78 @@ class GetEnvironmentRequest(google.protobuf.message.Message):
 Global___GetEnvironmentRequest: typing_extensions.TypeAlias = GetEnvironmentRequest
 
 @typing.final
+class GetEnvironmentModelRequest(google.protobuf.message.Message):
+    """Request of GetEnvironmentModel."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """`environments/{environment}`."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+Global___GetEnvironmentModelRequest: typing_extensions.TypeAlias = GetEnvironmentModelRequest
+
+@typing.final
+class EnvironmentModel(google.protobuf.message.Message):
+    """A MuJoCo model in XML with the files that it includes, at most 12 MiB together."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    PATH_FIELD_NUMBER: builtins.int
+    XML_FIELD_NUMBER: builtins.int
+    FILES_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """`environments/{environment}`."""
+    path: builtins.str
+    """Relative path of the main file."""
+    xml: builtins.str
+    """Text of the main file."""
+    @property
+    def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ModelFile]:
+        """Included files, meshes and textures."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        path: builtins.str = ...,
+        xml: builtins.str = ...,
+        files: collections.abc.Iterable[Global___ModelFile] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["files", b"files", "name", b"name", "path", b"path", "xml", b"xml"]) -> None: ...
+
+Global___EnvironmentModel: typing_extensions.TypeAlias = EnvironmentModel
+
+@typing.final
+class ModelFile(google.protobuf.message.Message):
+    """A file that a model includes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    path: builtins.str
+    """Relative path, as the main file's."""
+    data: builtins.bytes
+    """The bytes."""
+    def __init__(
+        self,
+        *,
+        path: builtins.str = ...,
+        data: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "path", b"path"]) -> None: ...
+
+Global___ModelFile: typing_extensions.TypeAlias = ModelFile
+
+@typing.final
 class ListEnvironmentsRequest(google.protobuf.message.Message):
     """Request of ListEnvironments."""
 

@@ -40,6 +40,11 @@ class EnvironmentServiceStub(object):
                 request_serializer=dressage_dot_v1_dot_environment__service__pb2.GetEnvironmentRequest.SerializeToString,
                 response_deserializer=dressage_dot_v1_dot_environment__service__pb2.Environment.FromString,
                 _registered_method=True)
+        self.GetEnvironmentModel = channel.unary_unary(
+                '/dressage.v1.EnvironmentService/GetEnvironmentModel',
+                request_serializer=dressage_dot_v1_dot_environment__service__pb2.GetEnvironmentModelRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_environment__service__pb2.EnvironmentModel.FromString,
+                _registered_method=True)
         self.ListEnvironments = channel.unary_unary(
                 '/dressage.v1.EnvironmentService/ListEnvironments',
                 request_serializer=dressage_dot_v1_dot_environment__service__pb2.ListEnvironmentsRequest.SerializeToString,
@@ -53,6 +58,14 @@ class EnvironmentServiceServicer(object):
 
     def GetEnvironment(self, request, context):
         """Gets an environment.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetEnvironmentModel(self, request, context):
+        """Gets the MuJoCo model of an environment as XML, to draw recorded states. FAILED_PRECONDITION, reason `NO_XML_MODEL`: it
+        has none, and why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,6 +85,11 @@ def add_EnvironmentServiceServicer_to_server(servicer, server):
                     servicer.GetEnvironment,
                     request_deserializer=dressage_dot_v1_dot_environment__service__pb2.GetEnvironmentRequest.FromString,
                     response_serializer=dressage_dot_v1_dot_environment__service__pb2.Environment.SerializeToString,
+            ),
+            'GetEnvironmentModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetEnvironmentModel,
+                    request_deserializer=dressage_dot_v1_dot_environment__service__pb2.GetEnvironmentModelRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_environment__service__pb2.EnvironmentModel.SerializeToString,
             ),
             'ListEnvironments': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEnvironments,
@@ -107,6 +125,33 @@ class EnvironmentService(object):
             '/dressage.v1.EnvironmentService/GetEnvironment',
             dressage_dot_v1_dot_environment__service__pb2.GetEnvironmentRequest.SerializeToString,
             dressage_dot_v1_dot_environment__service__pb2.Environment.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetEnvironmentModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.EnvironmentService/GetEnvironmentModel',
+            dressage_dot_v1_dot_environment__service__pb2.GetEnvironmentModelRequest.SerializeToString,
+            dressage_dot_v1_dot_environment__service__pb2.EnvironmentModel.FromString,
             options,
             channel_credentials,
             insecure,

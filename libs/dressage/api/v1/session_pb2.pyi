@@ -31,7 +31,7 @@ class _SessionStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     SESSION_STATE_UNSPECIFIED: _SessionState.ValueType  # 0
     """Not set."""
     SESSION_STATE_PENDING: _SessionState.ValueType  # 1
-    """Created, not started."""
+    """Created, not started; see Session.queue."""
     SESSION_STATE_RUNNING: _SessionState.ValueType  # 2
     """Its workflow runs."""
     SESSION_STATE_SUCCEEDED: _SessionState.ValueType  # 3
@@ -49,7 +49,7 @@ class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper):
 SESSION_STATE_UNSPECIFIED: SessionState.ValueType  # 0
 """Not set."""
 SESSION_STATE_PENDING: SessionState.ValueType  # 1
-"""Created, not started."""
+"""Created, not started; see Session.queue."""
 SESSION_STATE_RUNNING: SessionState.ValueType  # 2
 """Its workflow runs."""
 SESSION_STATE_SUCCEEDED: SessionState.ValueType  # 3
@@ -1318,7 +1318,9 @@ class Session(google.protobuf.message.Message):
     CANDIDATES_FIELD_NUMBER: builtins.int
     CACHE_HITS_FIELD_NUMBER: builtins.int
     OPTIONS_OF_AUTHOR_FIELD_NUMBER: builtins.int
+    IDLE_SECONDS_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
     state: Global___SessionState.ValueType
@@ -1361,6 +1363,10 @@ class Session(google.protobuf.message.Message):
     """Candidates that were evaluated so far."""
     cache_hits: builtins.int
     """Candidates whose score was taken from an earlier evaluation of the same candidate."""
+    idle_seconds: builtins.float
+    """Seconds between start and end in which nothing worked on the session: from its end until it was resumed, and while no server
+    ran. They do not count towards the wall-clock budget.
+    """
     owner: builtins.str
     """Name of the principal that created the session; empty on a server without authentication."""
     @property
@@ -1427,6 +1433,12 @@ class Session(google.protobuf.message.Message):
     def options_of_author(self) -> Global___EnvironmentOptions:
         """Options of the environment that the author set; they are in the spec as well."""
 
+    @property
+    def queue(self) -> Global___QueuePlace:
+        """Place of a PENDING session that waits because the server runs as many sessions as it may; not set otherwise. It changes
+        without a change of etag.
+        """
+
     def __init__(
         self,
         *,
@@ -1467,13 +1479,41 @@ class Session(google.protobuf.message.Message):
         candidates: builtins.int = ...,
         cache_hits: builtins.int = ...,
         options_of_author: Global___EnvironmentOptions | None = ...,
+        idle_seconds: builtins.float = ...,
         owner: builtins.str = ...,
+        queue: Global___QueuePlace | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "purge_time", b"purge_time", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "purge_time", b"purge_time", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "idle_seconds", b"idle_seconds", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session
+
+@typing.final
+class QueuePlace(google.protobuf.message.Message):
+    """Place of a session in the queue of a server, or of several servers that share a database."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    place: builtins.int
+    """Place, from 1: the session at 1 starts next."""
+    length: builtins.int
+    """Number of sessions that wait."""
+    reason: builtins.str
+    """What the session waits for, as text."""
+    def __init__(
+        self,
+        *,
+        place: builtins.int = ...,
+        length: builtins.int = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["length", b"length", "place", b"place", "reason", b"reason"]) -> None: ...
+
+Global___QueuePlace: typing_extensions.TypeAlias = QueuePlace
 
 @typing.final
 class Report(google.protobuf.message.Message):

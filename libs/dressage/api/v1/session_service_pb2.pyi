@@ -335,26 +335,34 @@ Global___WatchSessionRequest: typing_extensions.TypeAlias = WatchSessionRequest
 
 @typing.final
 class WatchSessionResponse(google.protobuf.message.Message):
-    """An event of the stream."""
+    """An event of the stream, or a change of the session's place in the queue."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EVENT_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
     RESUME_TOKEN_FIELD_NUMBER: builtins.int
     resume_token: builtins.str
-    """Token to resume after this event."""
+    """Token to resume after this event; empty for a place in the queue."""
     @property
     def event(self) -> dressage.api.v1.event_pb2.Event:
-        """The event."""
+        """The event; not set if the queue is."""
+
+    @property
+    def queue(self) -> dressage.api.v1.session_pb2.QueuePlace:
+        """The new place of a session that waits in the queue. A place is not recorded as an event: each start changes those of all
+        waiting sessions.
+        """
 
     def __init__(
         self,
         *,
         event: dressage.api.v1.event_pb2.Event | None = ...,
+        queue: dressage.api.v1.session_pb2.QueuePlace | None = ...,
         resume_token: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["event", b"event"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["event", b"event", "resume_token", b"resume_token"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["event", b"event", "queue", b"queue"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["event", b"event", "queue", b"queue", "resume_token", b"resume_token"]) -> None: ...
 
 Global___WatchSessionResponse: typing_extensions.TypeAlias = WatchSessionResponse
 

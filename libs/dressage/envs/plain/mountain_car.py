@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import ActionComponent, ObservationComponent
 from dressage.envs.fields import BoundField
+from dressage.envs.namespace import library_of
 from dressage.envs.plain.base import PlainEnvironment, choice, column, common_fields, derived
 from dressage.envs.state import Array
 
@@ -22,7 +21,7 @@ _INTENTS = ("reach the top of the hill", "reach the top of the hill with as litt
 
 
 def _height(observed: Array) -> Array:
-    height: Array = np.sin(3 * observed[:, 0]) * 0.45 + 0.55
+    height: Array = library_of(observed).sin(3 * observed[:, 0]) * 0.45 + 0.55
     return height
 
 

@@ -5,9 +5,8 @@ The words here must not give away what a cell's code means, nor what a board nee
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import ObservationComponent
+from dressage.envs.namespace import library_of
 from dressage.envs.plain.base import PlainEnvironment, choice, column, common_fields, derived
 from dressage.envs.state import Array
 
@@ -24,8 +23,8 @@ def _world(board: int) -> PlainEnvironment:
     size = _size(board)
 
     def code(observed: Array) -> Array:
-        rows, columns = observed[:, 0].astype(np.int64), observed[:, 1].astype(np.int64)
-        codes: Array = observed[np.arange(len(observed)), _BOTH + rows * size + columns]
+        rows, columns = observed[:, 0].astype(int), observed[:, 1].astype(int)
+        codes: Array = observed[library_of(observed).arange(len(observed)), _BOTH + rows * size + columns]
         return codes
 
     group = "codes of the cells, row by row from the top left"

@@ -16,6 +16,7 @@ from dressage.envs.fields import (
 )
 from dressage.envs.free_body import free_components, free_root
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import clipped, library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
     Outcome,
@@ -72,20 +73,22 @@ class Ant(Task):
 
     def observation(self, raw: Raw) -> Array:
         qpos, qvel, forces = raw["qpos"], raw["qvel"], raw["cfrc_ext"][:, 1:]
-        forces = np.clip(forces, -_CONTACT_CLIP, _CONTACT_CLIP).reshape(len(qpos), -1)
-        return np.concatenate((qpos[:, 2:], qvel, forces), axis=1)
+        forces = clipped(forces, _CONTACT_CLIP).reshape(len(qpos), -1)
+        observation: Array = library_of(qpos).concatenate((qpos[:, 2:], qvel, forces), axis=1)
+        return observation
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         qpos, qvel = after["qpos"], after["qvel"]
+        xp = library_of(qpos)
         low, high = _HEALTHY_HEIGHT
-        healthy = (low <= qpos[:, 2]) & (qpos[:, 2] <= high)
-        healthy &= np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
+        finite = xp.isfinite(qpos).all(axis=1) & xp.isfinite(qvel).all(axis=1)
+        healthy = (low <= qpos[:, 2]) & (qpos[:, 2] <= high) & finite
         forward = _velocity(before, after, time_step)[:, 0]
         survive = healthy * _HEALTHY_REWARD
-        forces = np.clip(after["cfrc_ext"], -_CONTACT_CLIP, _CONTACT_CLIP).reshape(len(qpos), -1)
-        effort, contact = control_cost(action, _CONTROL_COST), _CONTACT_COST * np.square(forces).sum(axis=1)
+        forces = clipped(after["cfrc_ext"], _CONTACT_CLIP).reshape(len(qpos), -1)
+        effort, contact = control_cost(action, _CONTROL_COST), _CONTACT_COST * (forces * forces).sum(axis=1)
         reward = (forward + survive) - (effort + contact)
-        terminated = ~healthy if rules.terminate_when_unhealthy else np.zeros(len(reward), dtype=bool)
+        terminated = ~healthy if rules.terminate_when_unhealthy else never(reward)
         terms = {
             "reward_forward": forward,
             "reward_ctrl": -effort,

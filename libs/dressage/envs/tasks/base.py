@@ -1,7 +1,8 @@
 """The parts in which environments differ: observation, stock reward, termination, reset noise and fields.
 
-A task is numpy on simulator arrays with a leading axis of rows; it imports no simulator. Its numbers (weights, healthy
-ranges) are stock Gymnasium v5's, held to it by the parity tests.
+A task is arithmetic on simulator arrays with a leading axis of rows, of numpy or JAX (`dressage.envs.namespace`); it imports
+no simulator. The start of an episode is drawn with numpy, from the environment's own generator, as stock Gymnasium draws
+it. A task's numbers (weights, healthy ranges) are stock Gymnasium v5's, held to it by the parity tests.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dressage.envs.cards import ActionComponent, ObservationComponent
 from dressage.envs.fields import BoundField, motors
 from dressage.envs.layout import Layout
 from dressage.envs.loading import load_model
+from dressage.envs.namespace import clipped, library_of
 from dressage.envs.state import Array, Raw
 
 
@@ -67,7 +69,7 @@ class Task(ABC):
 
     @abstractmethod
     def observation(self, raw: Raw) -> Array:
-        """Return the stock observation (N, D), float64, in a new array."""
+        """Return the stock observation (N, D), in the precision of the arrays, in a new array."""
 
     @abstractmethod
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
@@ -107,7 +109,7 @@ class Task(ABC):
 
 def control_cost(action: Array, weight: float) -> Array:
     """Return ``weight`` times the squared norm of each row's action, in the action's dtype as stock Gymnasium has it."""
-    cost: Array = weight * np.square(action).sum(axis=-1)
+    cost: Array = weight * (action * action).sum(axis=-1)
     return cost
 
 
@@ -122,35 +124,31 @@ def planar_facts(before: Raw, after: Raw, *, time_step: float, initial_qpos: Arr
     qpos = after["qpos"]
     return {
         "x_position": qpos[:, 0],
-        "z_distance_from_origin": qpos[:, 1] - initial_qpos[1],
+        "z_distance_from_origin": qpos[:, 1] - float(initial_qpos[1]),
         "x_velocity": column_rate(before, after, 0, time_step),
     }
 
 
 def distance_from_origin(raw: Raw) -> Array:
     """Return the horizontal distance (N,) in m of a body whose x and y come first in ``qpos``."""
-    distance: Array = np.sqrt(np.square(raw["qpos"][:, :2]).sum(axis=1))
+    place = raw["qpos"][:, :2]
+    distance: Array = library_of(place).sqrt((place * place).sum(axis=1))
     return distance
 
 
 def contact_cost(raw: Raw, weight: float) -> Array:
     """Return ``weight`` times the sum of the squared contact forces and torques on all bodies, (N,)."""
     forces = raw["cfrc_ext"]
-    cost: Array = weight * np.square(forces.reshape(len(forces), -1)).sum(axis=1)
+    cost: Array = weight * (forces * forces).reshape(len(forces), -1).sum(axis=1)
     return cost
 
 
 def positions_and_velocities(raw: Raw, *, skip: int, clip: float | None = None) -> Array:
     """Return ``qpos`` without its first ``skip`` entries, then ``qvel`` clipped to ±``clip``: (N, nq - skip + nv)."""
     qpos, qvel = raw["qpos"], raw["qvel"]
-    split = qpos.shape[1] - skip
-    out = np.empty((len(qpos), split + qvel.shape[1]))
-    out[:, :split] = qpos[:, skip:]
-    if clip is None:
-        out[:, split:] = qvel
-    else:
-        np.clip(qvel, -clip, clip, out=out[:, split:])
-    return out
+    rates = qvel if clip is None else clipped(qvel, clip)
+    joined: Array = library_of(qpos).concatenate((qpos[:, skip:], rates), axis=1)
+    return joined
 
 
 def uniform_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:

@@ -20,8 +20,9 @@ from dressage.envs.fields import (
 from dressage.envs.free_body import free_root
 from dressage.envs.layout import Actuator, Layout
 from dressage.envs.loading import load_compiled
+from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
-from dressage.envs.tasks.base import Outcome, Rules, Task, uniform_start
+from dressage.envs.tasks.base import Outcome, Rules, Task, positions_and_velocities, uniform_start
 
 _UNBOUNDED = 1.0
 
@@ -48,11 +49,12 @@ class CustomModel(Task):
         return np.array(model.key_qpos[0] if model.nkey else model.qpos0)
 
     def observation(self, raw: Raw) -> Array:
-        return np.concatenate((raw["qpos"], raw["qvel"]), axis=1)
+        return positions_and_velocities(raw, skip=0)
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        rows = len(after["qpos"])
-        return Outcome(np.zeros(rows), np.zeros(rows, dtype=bool), {})
+        qpos = after["qpos"]
+        reward = library_of(qpos).zeros(len(qpos), dtype=qpos.dtype)
+        return Outcome(reward, never(reward), {})
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)

@@ -17,6 +17,7 @@ from dressage.envs.fields import (
     time_field,
 )
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
     Outcome,
@@ -62,7 +63,7 @@ class HalfCheetah(Task):
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         velocity, cost = column_rate(before, after, 0, time_step), control_cost(action, _CONTROL_COST)
         terms = {"reward_forward": velocity, "reward_ctrl": -cost}
-        return Outcome(velocity - cost, np.zeros(len(velocity), dtype=bool), terms)
+        return Outcome(velocity - cost, never(velocity), terms)
 
     def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
         return {"x_position": after["qpos"][:, 0], "x_velocity": column_rate(before, after, 0, time_step)}

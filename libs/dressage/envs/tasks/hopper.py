@@ -17,6 +17,7 @@ from dressage.envs.fields import (
     time_field,
 )
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
     Outcome,
@@ -66,12 +67,12 @@ class Hopper(Task):
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         qpos, qvel = after["qpos"], after["qvel"]
         height, angle = qpos[:, 1], qpos[:, 2]
-        healthy = (height > _HEALTHY_HEIGHT) & (np.abs(angle) < _HEALTHY_ANGLE)
-        healthy &= (np.abs(qpos[:, 2:]) < _HEALTHY_STATE).all(axis=1) & (np.abs(qvel) < _HEALTHY_STATE).all(axis=1)
+        bounded = (abs(qpos[:, 2:]) < _HEALTHY_STATE).all(axis=1) & (abs(qvel) < _HEALTHY_STATE).all(axis=1)
+        healthy = (height > _HEALTHY_HEIGHT) & (abs(angle) < _HEALTHY_ANGLE) & bounded
         velocity = column_rate(before, after, 0, time_step)
         survive, cost = healthy * _HEALTHY_REWARD, control_cost(action, _CONTROL_COST)
         reward = (velocity + survive) - cost
-        terminated = ~healthy if rules.terminate_when_unhealthy else np.zeros(len(reward), dtype=bool)
+        terminated = ~healthy if rules.terminate_when_unhealthy else never(reward)
         terms = {"reward_forward": velocity, "reward_ctrl": -cost, "reward_survive": survive}
         return Outcome(reward, terminated, terms)
 

@@ -16,6 +16,7 @@ from dressage.envs.fields import (
 )
 from dressage.envs.free_body import free_components, free_root
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
     Outcome,
@@ -77,7 +78,8 @@ class Humanoid(Task):
         rows = len(qpos)
         parts = [raw[name][:, 1:].reshape(rows, -1) for name in ("cinert", "cvel")]
         forces = (raw["qfrc_actuator"][:, _ROOT_DEGREES:], raw["cfrc_ext"][:, 1:].reshape(rows, -1))
-        return np.concatenate((qpos[:, 2:], raw["qvel"], *parts, *forces), axis=1)
+        observation: Array = library_of(qpos).concatenate((qpos[:, 2:], raw["qvel"], *parts, *forces), axis=1)
+        return observation
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         low, high = _HEALTHY_HEIGHT
@@ -85,11 +87,11 @@ class Humanoid(Task):
         healthy = (low < height) & (height < high)
         forward = _FORWARD_REWARD * _velocity(before, after, time_step)[:, 0]
         survive = healthy * _HEALTHY_REWARD
-        # Stock takes its control cost from the simulator's controls, which are float64 whatever the action is.
-        effort = control_cost(action.astype(np.float64), _CONTROL_COST)
-        contact = np.minimum(contact_cost(after, _CONTACT_COST), _CONTACT_COST_LIMIT)
+        # Stock takes its control cost from the simulator's controls, whose precision is not the action's.
+        effort = control_cost(action.astype(height.dtype), _CONTROL_COST)
+        contact = library_of(height).minimum(contact_cost(after, _CONTACT_COST), _CONTACT_COST_LIMIT)
         reward = (forward + survive) - (effort + contact)
-        terminated = ~healthy if rules.terminate_when_unhealthy else np.zeros(len(reward), dtype=bool)
+        terminated = ~healthy if rules.terminate_when_unhealthy else never(reward)
         terms = {
             "reward_survive": survive,
             "reward_forward": forward,

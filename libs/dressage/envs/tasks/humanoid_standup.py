@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.fields import BoundField
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import Outcome, Rules, contact_cost, control_cost
 from dressage.envs.tasks.humanoid import Humanoid
@@ -46,17 +45,17 @@ class HumanoidStandup(Humanoid):
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         up = (after["qpos"][:, 2] - 0) / _PHYSICS_STEP
-        effort = control_cost(action.astype(np.float64), _CONTROL_COST)
-        impact = np.minimum(contact_cost(after, _IMPACT_COST), _IMPACT_COST_LIMIT)
+        effort = control_cost(action.astype(up.dtype), _CONTROL_COST)
+        impact = library_of(up).minimum(contact_cost(after, _IMPACT_COST), _IMPACT_COST_LIMIT)
         terms = {"reward_linup": up, "reward_quadctrl": -effort, "reward_impact": -impact}
-        return Outcome(up - effort - impact + 1, np.zeros(len(up), dtype=bool), terms)
+        return Outcome(up - effort - impact + 1, never(up), terms)
 
     def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
         qpos = after["qpos"]
         return {
             "x_position": qpos[:, 0],
             "y_position": qpos[:, 1],
-            "z_distance_from_origin": qpos[:, 2] - initial_qpos[2],
+            "z_distance_from_origin": qpos[:, 2] - float(initial_qpos[2]),
             "tendon_length": after["ten_length"],
             "tendon_velocity": after["ten_velocity"],
         }

@@ -7,6 +7,7 @@ import numpy as np
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import BoundField, body_fields, observation_field, scalar, time_field
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import clipped, library_of
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import Outcome, Rules, Task, normal_velocity_start
 
@@ -39,13 +40,11 @@ class InvertedDoublePendulum(Task):
 
     def observation(self, raw: Raw) -> Array:
         qpos, qvel = raw["qpos"], raw["qvel"]
-        out = np.empty((len(qpos), 9))
-        out[:, :1] = qpos[:, :1]
-        out[:, 1:3] = np.sin(qpos[:, 1:])
-        out[:, 3:5] = np.cos(qpos[:, 1:])
-        np.clip(qvel, -_CLIP, _CLIP, out=out[:, 5:8])
-        np.clip(raw["qfrc_constraint"][:, :1], -_CLIP, _CLIP, out=out[:, 8:])
-        return out
+        xp, angles = library_of(qpos), qpos[:, 1:]
+        forces = clipped(raw["qfrc_constraint"][:, :1], _CLIP)
+        parts = (qpos[:, :1], xp.sin(angles), xp.cos(angles), clipped(qvel, _CLIP), forces)
+        observation: Array = xp.concatenate(parts, axis=1)
+        return observation
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         x, height = after["site_xpos"][:, 0, 0], after["site_xpos"][:, 0, 2]

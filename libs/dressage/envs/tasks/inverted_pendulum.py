@@ -15,6 +15,7 @@ from dressage.envs.fields import (
     time_field,
 )
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import library_of
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import Outcome, Rules, Task, positions_and_velocities, uniform_start
 
@@ -45,9 +46,10 @@ class InvertedPendulum(Task):
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         qpos, qvel = after["qpos"], after["qvel"]
-        finite = np.isfinite(qpos).all(axis=1) & np.isfinite(qvel).all(axis=1)
-        terminated = ~finite | (np.abs(qpos[:, 1]) > _HEALTHY_ANGLE)
-        survive = (~terminated).astype(np.float64)
+        xp = library_of(qpos)
+        finite = xp.isfinite(qpos).all(axis=1) & xp.isfinite(qvel).all(axis=1)
+        terminated = ~finite | (abs(qpos[:, 1]) > _HEALTHY_ANGLE)
+        survive = ~terminated * 1.0
         return Outcome(survive, terminated, {"reward_survive": survive})
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:

@@ -15,6 +15,7 @@ from dressage.envs.fields import (
     time_field,
 )
 from dressage.envs.layout import Joint, Layout
+from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import Outcome, Rules, Task, control_cost
 
@@ -52,14 +53,16 @@ class Pusher(Task):
 
     def observation(self, raw: Raw) -> Array:
         bodies = [raw["xpos"][:, body] for body in (_TIP, _OBJECT, _GOAL)]
-        return np.concatenate((raw["qpos"][:, :_ARM_JOINTS], raw["qvel"][:, :_ARM_JOINTS], *bodies), axis=1)
+        parts = (raw["qpos"][:, :_ARM_JOINTS], raw["qvel"][:, :_ARM_JOINTS], *bodies)
+        observation: Array = library_of(parts[0]).concatenate(parts, axis=1)
+        return observation
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         near = -_distance(after, _OBJECT, _TIP) * _NEAR_WEIGHT
         distance = -_distance(after, _OBJECT, _GOAL)
         effort = -control_cost(action, _CONTROL_COST)
         terms = {"reward_dist": distance, "reward_ctrl": effort, "reward_near": near}
-        return Outcome(distance + effort + near, np.zeros(len(near), dtype=bool), terms)
+        return Outcome(distance + effort + near, never(near), terms)
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         qpos = layout_qpos.copy()
@@ -106,7 +109,8 @@ def _arm(layout: Layout) -> list[Joint]:
 
 
 def _distance(raw: Raw, one: int, other: int) -> Array:
-    distance: Array = np.linalg.norm(raw["xpos"][:, one] - raw["xpos"][:, other], axis=-1)
+    places = raw["xpos"]
+    distance: Array = library_of(places).linalg.norm(places[:, one] - places[:, other], axis=-1)
     return distance
 
 

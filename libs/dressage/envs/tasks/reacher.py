@@ -7,6 +7,7 @@ import numpy as np
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import BoundField, body_fields, joint_fields, observation_field, time_field
 from dressage.envs.layout import Layout
+from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import Outcome, Rules, Task, control_cost
 
@@ -40,18 +41,15 @@ class Reacher(Task):
 
     def observation(self, raw: Raw) -> Array:
         qpos = raw["qpos"]
-        out = np.empty((len(qpos), 10))
-        out[:, :2] = np.cos(qpos[:, :2])
-        out[:, 2:4] = np.sin(qpos[:, :2])
-        out[:, 4:6] = qpos[:, 2:]
-        out[:, 6:8] = raw["qvel"][:, :2]
-        out[:, 8:] = _to_target(raw)[:, :2]
-        return out
+        xp, angles = library_of(qpos), qpos[:, :2]
+        parts = (xp.cos(angles), xp.sin(angles), qpos[:, 2:], raw["qvel"][:, :2], _to_target(raw)[:, :2])
+        observation: Array = xp.concatenate(parts, axis=1)
+        return observation
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        distance, cost = np.linalg.norm(_to_target(after), axis=-1), control_cost(action, 1)
+        distance, cost = _distance(after), control_cost(action, 1)
         terms = {"reward_dist": -distance, "reward_ctrl": -cost}
-        return Outcome(-distance - cost, np.zeros(len(cost), dtype=bool), terms)
+        return Outcome(-distance - cost, never(cost), terms)
 
     def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         qpos = rng.uniform(low=-_START_NOISE, high=_START_NOISE, size=len(layout_qpos)) + layout_qpos
@@ -71,7 +69,7 @@ class Reacher(Task):
             observation_field(10, ("qpos", "qvel", "xpos"), self.observation),
             time_field(),
             BoundField(Field("distance_to_target", (), "m", "distance between fingertip and target"),
-                       lambda raw: np.linalg.norm(_to_target(raw), axis=-1), ("xpos",)),
+                       _distance, ("xpos",)),
             *joint_fields(layout, ("joint0", "joint1")),
             *body_fields(layout),
         ]  # fmt: skip
@@ -94,6 +92,12 @@ class Reacher(Task):
 def _to_target(raw: Raw) -> Array:
     offset: Array = raw["xpos"][:, _FINGERTIP] - raw["xpos"][:, _TARGET]
     return offset
+
+
+def _distance(raw: Raw) -> Array:
+    offset = _to_target(raw)
+    distance: Array = library_of(offset).linalg.norm(offset, axis=-1)
+    return distance
 
 
 TASK = Reacher()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from dressage.api.v1 import environment_service_pb2 as pb
 from dressage.envs.cards import EnvironmentCard, list_cards, load_card
 from dressage.envs.describe import describe
+from dressage.envs.xml_models import xml_model
 
 from dressage_orchestrator.api import paging
 
@@ -19,6 +21,13 @@ class EnvironmentServicer:
 
     async def GetEnvironment(self, request: pb.GetEnvironmentRequest, context: Any) -> pb.Environment:
         return _environment(load_card(request.name.removeprefix("environments/")))
+
+    async def GetEnvironmentModel(self, request: pb.GetEnvironmentModelRequest, context: Any) -> pb.EnvironmentModel:
+        model = await asyncio.to_thread(xml_model, request.name.removeprefix("environments/"))
+        message = pb.EnvironmentModel(name=request.name, path=model.path, xml=model.xml)
+        for path, data in model.files.items():
+            message.files.add(path=path, data=data)
+        return message
 
     async def ListEnvironments(self, request: pb.ListEnvironmentsRequest, context: Any) -> pb.ListEnvironmentsResponse:
         after = self._pages.decode(request.page_token, "environments") or ""

@@ -68,6 +68,7 @@ RULES: dict[str, Rule] = {
     "dressage.v1.SessionService/UndeleteSession": _CHANGE,
     "dressage.v1.SessionService/LabelRollout": Rule(Role.USER, "session", "rollout"),
     "dressage.v1.EnvironmentService/GetEnvironment": _READ,
+    "dressage.v1.EnvironmentService/GetEnvironmentModel": _READ,
     "dressage.v1.EnvironmentService/ListEnvironments": _READ,
     "dressage.v1.IntentService/Elicit": _CREATE,
     "dressage.v1.ArtifactService/ListArtifacts": _READ,

@@ -65,4 +65,4 @@ def _run(row: runs.RunRow, working: AssignmentRow | None) -> pb.PoolRun:
 
 
 def _capacity(pool: Pool) -> Capacity:
-    return Capacity(cores=pool.usable_cores, memory_bytes=pool.memory_bytes)
+    return Capacity(cores=pool.usable_cores, memory_bytes=pool.machine.memory_bytes or 0)

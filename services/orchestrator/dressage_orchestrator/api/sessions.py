@@ -97,18 +97,22 @@ class SessionServicer:
         self, request: pb.WatchSessionRequest, context: Any
     ) -> AsyncIterator[pb.WatchSessionResponse]:
         session = resource_names.parse_session(request.name)
-        sequence = _sequence(request.resume_token)
+        sequence, place = _sequence(request.resume_token), v1.QueuePlace()
         await self._service.release(session)
         with self._notifier.subscribe(request.name) as subscription:
             while True:
                 # State and events are read in one transaction, so that no event before the end is missed.
                 new = partial(_new_events, session=session, after=sequence)
-                ended, batch = await self._service.read(new, pool=threads.WATCHERS)
+                current, batch = await self._service.read(new, pool=threads.WATCHERS)
+                ended = current.state in sessions.ENDED
                 for event in batch:
                     sequence = event.sequence
                     yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
                 if ended and not batch:
                     return
+                if current.HasField("queue") and current.queue != place:
+                    place = current.queue
+                    yield pb.WatchSessionResponse(queue=place)
                 if len(batch) < _WATCH_BATCH and not ended:
                     await subscription.wait(_POLL_SECONDS)
                     await asyncio.sleep(_GATHER_SECONDS)
@@ -194,9 +198,8 @@ class SessionServicer:
         return await self._service.read(self._pools.read)
 
 
-def _new_events(tx: ReadTransaction, *, session: str, after: int) -> tuple[bool, list[Any]]:
-    ended = sessions.get(tx, session).state in sessions.ENDED
-    return ended, events.after(tx, session, after, limit=_WATCH_BATCH)
+def _new_events(tx: ReadTransaction, *, session: str, after: int) -> tuple[v1.Session, list[Any]]:
+    return sessions.get(tx, session), events.after(tx, session, after, limit=_WATCH_BATCH)
 
 
 def _no_log(run: v1.Run) -> str:

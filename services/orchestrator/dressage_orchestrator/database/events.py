@@ -25,6 +25,12 @@ _AFTER = (
     .order_by(EVENTS.c.sequence)
     .limit(sa.bindparam("limit", type_=sa.Integer))
 )
+_LAST = (
+    sa.select(EVENTS.c.data)
+    .where(EVENTS.c.session == sa.bindparam("session"))
+    .order_by(EVENTS.c.sequence.desc())
+    .limit(1)
+)
 
 
 def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0) -> int:
@@ -47,6 +53,12 @@ def append(tx: Transaction, session: str, event: ev.Event, *, iteration: int = 0
     tx.execute(_INSERT, {"session": session, "sequence": event.sequence, "data": event.SerializeToString()})
     tx.touch(resource_names.session_name(session))
     return int(event.sequence)
+
+
+def last(tx: ReadTransaction, session: str) -> ev.Event | None:
+    """Return the newest event of a session; None if there is none."""
+    row = tx.execute(_LAST, {"session": session}).one_or_none()
+    return None if row is None else ev.Event.FromString(row.data)
 
 
 def after(tx: ReadTransaction, session: str, sequence: int, *, limit: int = 200) -> list[ev.Event]:

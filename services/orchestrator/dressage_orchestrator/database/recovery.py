@@ -7,6 +7,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import assignments, idempotency, runs, sessions
+from dressage_orchestrator.database.admission import Epoch
 from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.database.store import RECONCILED
 
@@ -14,16 +15,15 @@ _PENDING_SECONDS = 20.0
 _MAX_RESUMES = 3
 """How often a session is resumed after its workflow ended, before it fails."""
 _PENDING = frozenset({v1.SESSION_STATE_PENDING})
-_ACTIVE = frozenset({v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING})
-
-Epoch = tuple[str, int]
-"""Id and epoch of a session, which name its workflow."""
 
 
-def active(database: Database) -> list[Epoch]:
-    """Return the sessions that are pending or running."""
+def active(database: Database, *, queued: bool = False) -> list[Epoch]:
+    """Return the sessions that are pending or running.
+
+    :param queued: whether to include those that wait for admission.
+    """
     with database.read() as tx:
-        return [_epoch(session) for session in sessions.in_states(tx, _ACTIVE)]
+        return [_epoch(session) for session in sessions.in_states(tx, sessions.ACTIVE, queued=queued)]
 
 
 def waiting(database: Database) -> list[Epoch]:
@@ -43,7 +43,7 @@ def reopen(database: Database, session: str, epoch: int, *, status: str) -> int 
     with database.begin() as tx:
         tx.lock(resource_names.session_name(session))
         stored = sessions.get(tx, session)
-        if stored.epoch != epoch or stored.state not in _ACTIVE:
+        if stored.epoch != epoch or stored.state not in sessions.ACTIVE:
             return None
         count = sum(idempotency.exists(tx, session, f"reconciled/{number}") for number in range(_MAX_RESUMES))
         if count == _MAX_RESUMES:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
@@ -28,12 +29,21 @@ ENDED = frozenset(
 )
 """Final states; only a resume leaves them."""
 
+ACTIVE = frozenset({v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING})
+"""States of a session that has not ended."""
+
+ENDED_TOPIC = "sessions/ended"
+"""The topic of sessions that end; what waits for their place subscribes to it."""
+
+_WAITS_FOR_PLACE = "the server runs as many sessions as its setting max_running_sessions allows"
+
 
 # Built once: to build a statement takes longer than to execute it.
 _THIS = SESSIONS.c.id == sa.bindparam("session")
 _GET = sa.select(SESSIONS).where(_THIS)
 _CANCEL_REASON = sa.select(SESSIONS.c.cancel_reason).where(_THIS)
 _OWNER = sa.select(SESSIONS.c.owner).where(_THIS)
+_QUEUE = sa.select(SESSIONS.c.id).where(SESSIONS.c.queued_micros > 0).order_by(SESSIONS.c.queued_micros, SESSIONS.c.id)
 _ITERATIONS_OF = ITERATIONS.c.session == sa.bindparam("session")
 _ITERATION = sa.select(ITERATIONS.c.data).where(_ITERATIONS_OF, ITERATIONS.c.number == sa.bindparam("number"))
 _ITERATIONS = (
@@ -79,15 +89,27 @@ def _read(row: Any) -> v1.Session:
     return message
 
 
+def _queued(tx: ReadTransaction) -> list[str]:
+    """Ids of the sessions that wait for admission, in their order."""
+    return [row.id for row in tx.execute(_QUEUE)]
+
+
+def _set_place(message: v1.Session, session: str, queue: list[str]) -> None:
+    message.queue.CopyFrom(v1.QueuePlace(place=queue.index(session) + 1, length=len(queue), reason=_WAITS_FOR_PLACE))
+
+
 def get(tx: ReadTransaction, session: str) -> v1.Session:
-    """Read a session, including deleted ones.
+    """Read a session, including deleted ones, with its place in the queue.
 
     :raises NotFound: when there is none.
     """
     row = tx.execute(_GET, {"session": session}).one_or_none()
     if row is None:
         raise _missing(session)
-    return _read(row)
+    message = _read(row)
+    if row.queued_micros:
+        _set_place(message, session, _queued(tx))
+    return message
 
 
 def page(
@@ -106,13 +128,24 @@ def page(
     if before is not None:
         older = sa.and_(SESSIONS.c.create_micros == before[0], SESSIONS.c.id < before[1])
         query = query.where(sa.or_(SESSIONS.c.create_micros < before[0], older))
-    rows = tx.execute(query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc()).limit(limit))
-    return [(_read(row), (row.create_micros, row.id)) for row in rows]
+    rows = tx.execute(query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc()).limit(limit)).all()
+    queue = _queued(tx) if any(row.queued_micros for row in rows) else []
+    found = []
+    for row in rows:
+        message = _read(row)
+        if row.queued_micros:
+            _set_place(message, row.id, queue)
+        found.append((message, (row.create_micros, row.id)))
+    return found
 
 
-def in_states(tx: ReadTransaction, states: frozenset[int]) -> list[v1.Session]:
-    """List sessions in any of the states."""
-    return [_read(row) for row in tx.execute(sa.select(SESSIONS).where(SESSIONS.c.state.in_(sorted(states))))]
+def in_states(tx: ReadTransaction, states: frozenset[int], *, queued: bool = False) -> list[v1.Session]:
+    """List sessions in any of the states.
+
+    :param queued: whether to include those that wait for admission.
+    """
+    query = sa.select(SESSIONS).where(SESSIONS.c.state.in_(sorted(states)))
+    return [_read(row) for row in tx.execute(query if queued else query.where(SESSIONS.c.queued_micros == 0))]
 
 
 def owner(tx: ReadTransaction, session: str) -> str | None:
@@ -163,6 +196,7 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
         before[0] = message.state
         edit(message)
         message.ClearField("etag")
+        message.ClearField("queue")
         message.update_time.CopyFrom(timestamp(tx.now))
 
     def columns(message: v1.Session) -> dict[str, Any]:
@@ -176,9 +210,21 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
     if message.state != before[0]:
         changed = ev.StateChanged(state=message.state, reason=message.state_reason)
         events.append(tx, session, ev.Event(state_changed=changed), iteration=message.current_iteration)
+        if message.state in ENDED:
+            tx.touch(ENDED_TOPIC)
     tx.touch(message.name)
     message.etag = str(version)
     return message
+
+
+def end_idle(message: v1.Session, *, since: Timestamp, now: datetime) -> None:
+    """Count the time since ``since`` as idle, if the session has started.
+
+    The wait for an approval is counted when it ends, also where no server ran meanwhile.
+    """
+    if message.HasField("start_time") and not message.awaiting_approval:
+        begin = max(since.ToMicroseconds(), message.start_time.ToMicroseconds())
+        message.idle_seconds += max(0.0, (micros(now) - begin) / 1e6)
 
 
 def delete(tx: Transaction, session: str, *, grace_seconds: float) -> v1.Session:

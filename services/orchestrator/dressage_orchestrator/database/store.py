@@ -140,14 +140,18 @@ class SessionStore(MemberRecords):
         return self._write(lambda tx: self._first(tx, key))
 
     def begin(self) -> v1.Session:
-        """Set the session to RUNNING."""
+        """Set the session to RUNNING; the time since its last event, in which no process worked on it, is idle."""
 
         def write(tx: Transaction) -> v1.Session:
+            last = events.last(tx, self.session)
+
             def edit(session: v1.Session) -> None:
                 session.state = v1.SESSION_STATE_RUNNING
                 session.state_reason = ""
                 session.ClearField("failure")
                 session.ClearField("end_time")
+                if last is not None:
+                    sessions.end_idle(session, since=last.time, now=tx.now)
                 if not session.HasField("start_time"):
                     session.start_time.CopyFrom(timestamp(tx.now))
 

@@ -38,9 +38,14 @@ SESSIONS = Table(
     Column("removed", Integer, nullable=False, default=0, server_default="0"),  # what retention removed, see `Removed`
     Column("owner", String(200), nullable=False, default="", server_default=""),  # name of a principal
     Column("artifact_bytes", BigInteger, nullable=False, default=0, server_default="0"),  # stored by its trainers
+    Column(
+        "queued_micros", BigInteger, nullable=False, default=0, server_default="0"
+    ),  # since when it waits; 0: admitted
     Index("sessions_by_time", "create_micros", "id"),
     Index("sessions_by_end", "removed", "end_micros"),
     Index("sessions_by_owner", "owner"),
+    Index("sessions_by_queue", "queued_micros", "id"),
+    Index("sessions_by_state", "state"),
 )
 
 ITERATIONS = Table(

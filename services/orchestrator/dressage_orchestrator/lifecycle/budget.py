@@ -28,10 +28,8 @@ def used_up(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> t
 
 def wall_time_exhausted(session: v1.Session, *, now: datetime) -> bool:
     """Whether the session has used its wall-clock budget."""
-    if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
-        return False
-    elapsed = now.timestamp() - session.start_time.ToMicroseconds() / 1e6 - session.approval_wait_seconds
-    return elapsed >= session.spec.budget.wall_time.ToTimedelta().total_seconds()
+    deadline = wall_time_deadline(session)
+    return deadline is not None and now.timestamp() >= deadline
 
 
 def remaining(session: v1.Session, *, shares: int = 1) -> v1.Budget:
@@ -63,5 +61,5 @@ def wall_time_deadline(session: v1.Session) -> float | None:
     """End of the wall-clock budget in seconds since the epoch; None without a limit."""
     if not session.spec.budget.HasField("wall_time") or not session.HasField("start_time"):
         return None
-    begin = session.start_time.ToMicroseconds() / 1e6
-    return begin + session.approval_wait_seconds + session.spec.budget.wall_time.ToTimedelta().total_seconds()
+    begin = session.start_time.ToMicroseconds() / 1e6 + session.approval_wait_seconds + session.idle_seconds
+    return begin + session.spec.budget.wall_time.ToTimedelta().total_seconds()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.sandbox.machine import Machine
 from google.protobuf.message import Message
 
 from dressage_orchestrator.clients import JudgeClient
@@ -37,6 +38,18 @@ class RoleCalls:
     most: float
     input_tokens: int
     output_tokens: int
+
+
+@dataclass(frozen=True)
+class DeviceObstacle:
+    """Why a proposal cannot be trained on a pool of devices.
+
+    :param text: the reason; empty: it can, or there is no proposal yet.
+    :param moves: whether it therefore trains on a pool of CPU cores; False: it is not known whether it can.
+    """
+
+    text: str = ""
+    moves: bool = False
 
 
 @dataclass(frozen=True)
@@ -214,6 +227,14 @@ class Method(Protocol):
         """
         return
 
+    def check_machine(self, spec: v1.SessionSpec, machine: Machine) -> None:
+        """Reject a valid spec with defaults that a trainer cannot hold; by default none.
+
+        :param machine: memory and scratch space of a trainer of the spec's pool.
+        :raises InvalidArgument: naming the field and what fits.
+        """
+        return
+
     def refusal_to_continue(self, spec: v1.SessionSpec) -> str:
         """Return why an iteration cannot continue from its parent's policies; empty if it can."""
         return f"the method {self.name!r} trains no policies that could continue"
@@ -238,6 +259,10 @@ class Method(Protocol):
         :raises InvalidArgument: naming ``proposal_source``.
         """
         return
+
+    async def device_obstacle(self, spec: v1.SessionSpec, *, judge: JudgeClient) -> DeviceObstacle:
+        """Why the proposal that a spec with defaults contains cannot be trained on a pool of devices; by default nothing."""
+        return DeviceObstacle()
 
     def goal(self, spec: v1.SessionSpec) -> str:
         """Score required to succeed, as text; by default the pass threshold."""

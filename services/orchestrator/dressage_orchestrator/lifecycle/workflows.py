@@ -18,7 +18,8 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator import metrics
-from dressage_orchestrator.database import recovery
+from dressage_orchestrator.database import admission, recovery
+from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.workflow_engine import make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
 from dressage_orchestrator.lifecycle.context import Engine, Json, SessionContext
@@ -129,7 +130,8 @@ class Workflows:
         """Start DBOS and resume all active sessions, or hold them. Blocks during migrations of the database."""
         active = recovery.active(self._engine.database)
         if self._engine.settings.hold and not self._engine.database.shared:
-            _Process.held, active = {session for session, _ in active}, []
+            held = recovery.active(self._engine.database, queued=True)
+            _Process.held, active = {session for session, _ in held}, []
         _Process.engine, _Process.methods = self._engine, self._methods
         DBOS(config=self._config)
         DBOS.launch()
@@ -152,6 +154,7 @@ class Workflows:
         for active, epoch in recovery.active(self._engine.database):
             if active == session:
                 self._restart(_workflow_id(session, epoch), session, epoch)
+        self.admit()
         return True
 
     def _restart(self, key: str, session: str, epoch: int) -> None:
@@ -181,6 +184,28 @@ class Workflows:
         for session, epoch in recovery.waiting(self._engine.database):
             if not self.held(session):
                 self.start(session, epoch)
+
+    def enqueue(self, tx: Transaction, session: str) -> list[admission.Epoch]:
+        """Let a PENDING session wait for its admission, and admit those that are next.
+
+        :return: the admitted sessions; the caller starts their workflows after the commit.
+        """
+        admission.enter(tx, session)
+        return self._admit(tx)
+
+    def admit(self) -> None:
+        """Start the sessions of the queue for which there is a place."""
+        database = self._engine.database
+        with database.read() as reading:
+            if not admission.anyone_waits(reading):
+                return
+        with database.begin() as tx:
+            admitted = self._admit(tx)
+        for session, epoch in admitted:
+            self.start(session, epoch)
+
+    def _admit(self, tx: Transaction) -> list[admission.Epoch]:
+        return admission.admit(tx, self._engine.settings.max_running_sessions, held=_Process.held)
 
     def check_launched(self) -> None:
         """Check that this server runs workflows.

@@ -11,8 +11,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts.execute import line_of_stack
 from dressage.errors import NotFound
 from dressage.limits import CHECKPOINT_INDEX
-from dressage.sandbox import heartbeat
-from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.sandbox.process import Exit
 
 from dressage_trainer.assignments.context import (
@@ -32,10 +31,6 @@ _OUT_OF_MEMORY_REMEDY = (
 )
 
 LEARNER = "dressage_trainer.learner:learn"
-LEARNER_LIMITS = Limits(
-    memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB, call_seconds=heartbeat.CEILING_SECONDS
-)
-"""The folder has room for three of the largest checkpoints: the two that are kept and the one that is being written."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
 _OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION"})
 

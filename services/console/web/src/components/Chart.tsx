@@ -19,10 +19,13 @@ export function useColors(): (index: number) => string {
   return (index) => (dark ? DARK : LIGHT)[index % LIGHT.length]!
 }
 
-/** `whole`: only whole numbers are marked on the x axis. */
-type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string; whole?: boolean }
+/** A position on the x axis that moves by itself, such as the time of a player; a click on the chart moves it. */
+export type Marker = { subscribe: (listener: (x: number) => void) => () => void; seek: (x: number) => void }
 
-export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', whole = false }: Props) {
+/** `whole`: only whole numbers are marked on the x axis. */
+type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string; marker?: Marker | undefined; whole?: boolean }
+
+export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker, whole = false }: Props) {
   const { ref, width } = useElementSize()
   const plot = useRef<uPlot | null>(null)
   const target = useRef<HTMLDivElement>(null)
@@ -122,12 +125,14 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
     }
     const chart = new uPlot(options, data, target.current)
     plot.current = chart
+    const unmark = marker === undefined ? undefined : mark(chart, marker)
     return () => {
+      unmark?.()
       plot.current = null
       chart.destroy()
     }
     // A change of data alone is drawn below, without a new chart.
-  }, [drawn, width, height, shape, scheme, sync, xLabel, whole])
+  }, [drawn, width, height, shape, scheme, sync, xLabel, marker, whole])
 
   useEffect(() => {
     if (plot.current !== null && data !== null) plot.current.setData(data)
@@ -147,6 +152,25 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       </Box>
     </Paper>
   )
+}
+
+/** Draw a marker over a chart, without drawing the chart anew. */
+function mark(chart: uPlot, marker: Marker): () => void {
+  const line = document.createElement('div')
+  line.className = 'chart-marker'
+  chart.over.append(line)
+  const stop = marker.subscribe((x) => {
+    const left = chart.valToPos(x, 'x')
+    line.hidden = !(left >= 0 && left <= chart.over.clientWidth)
+    line.style.transform = `translateX(${left}px)`
+  })
+  const pick = (event: MouseEvent) => marker.seek(chart.posToVal(event.offsetX, 'x'))
+  chart.over.addEventListener('click', pick)
+  return () => {
+    stop()
+    chart.over.removeEventListener('click', pick)
+    line.remove()
+  }
 }
 
 /** The value at an index, or the last one before it: series of several members have different steps. */

@@ -70,7 +70,7 @@ export function NewSession() {
                   value={form.environment}
                   onChange={(value) => value !== null && set('environment', value)}
                   error={wrong('environment')}
-                  description={card === undefined ? undefined : card.title}
+                  description={card?.title ?? '\u00a0' /* a line that comes later would move the list below */}
                 />
                 <Textarea
                   label="Intent"

@@ -1,13 +1,13 @@
 // The page in a real browser before a real server, without a language model.
 import { type BrowserContext, expect, type Page, test } from '@playwright/test'
 
-import { accessibleIn, watchProblems } from './checks'
 import { Server } from './server'
+import { barriersOf, choose, visit } from './visit'
 
 let server: Server
 let context: BrowserContext
 let page: Page
-const problems: string[] = []
+let problems: string[] = []
 const barriers: string[] = []
 
 test.describe.configure({ mode: 'serial' })
@@ -15,10 +15,7 @@ test.describe.configure({ mode: 'serial' })
 test.beforeAll(async ({ browser }) => {
   test.setTimeout(200_000)
   server = await Server.start()
-  context = await browser.newContext({ viewport: { width: 1360, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'] })
-  context.setDefaultTimeout(20_000)
-  page = await context.newPage()
-  watchProblems(page, problems)
+  ;({ context, page, problems } = await visit(browser))
 })
 
 test.afterAll(async () => {
@@ -30,9 +27,11 @@ test.afterEach(() => {
   expect(problems.splice(0)).toEqual([])
 })
 
-const accessible = (what: string) => accessibleIn(page, what, barriers)
+async function accessible(what: string): Promise<void> {
+  barriers.push(...(await barriersOf(page, what)))
+}
 
-test('asks for the token, and takes it from the address', async () => {
+test('asks for the token, and takes it from the address', { tag: '@quick' }, async () => {
   await page.goto(server.base)
   await page.getByLabel('Token', { exact: true }).fill('wrong')
   await page.getByRole('button', { name: 'Log in' }).click()
@@ -47,10 +46,9 @@ test('asks for the token, and takes it from the address', async () => {
   await accessible('no sessions')
 })
 
-test('shows a plan before it starts a session, and the session waits for approval', async () => {
+test('shows a plan before it starts a session, and the session waits for approval', { tag: '@quick' }, async () => {
   await page.getByRole('link', { name: 'New session' }).first().click()
-  await page.getByRole('combobox', { name: 'Environment' }).click()
-  await page.getByRole('option', { name: 'Hopper-v5' }).click()
+  await choose(page, 'Environment', 'Hopper-v5')
   await page.getByText('hop forward', { exact: true }).first().click()
   await expect(page.getByText('Iterations at most').last()).toBeVisible()
   await page.getByRole('switch', { name: /Wait for my approval/ }).check()
@@ -95,8 +93,7 @@ test('continues where it was when the server is killed and started again', async
 
 test('a search without a model is watched to its end', async () => {
   await page.goto(`${server.base}new`)
-  await page.getByRole('combobox', { name: 'Environment' }).click()
-  await page.getByRole('option', { name: 'CartPole-v1' }).click()
+  await choose(page, 'Environment', 'CartPole-v1')
   await page.getByLabel('Intent').fill('balance the pole')
   await page.getByText('parameters', { exact: true }).click()
   await page.getByRole('button', { name: 'Start the session' }).click()
@@ -106,7 +103,7 @@ test('a search without a model is watched to its end', async () => {
   await expect(page.getByRole('img', { name: /parameters between/ })).toBeVisible()
 })
 
-test('hostile strings are shown as text', async () => {
+test('hostile strings are shown as text', { tag: '@quick' }, async () => {
   const hostile = '<img src=x onerror="alert(1)"><script>alert(2)</script> \u202Eevil\u202C ${7*7} {{7*7}} [x](javascript:alert(3)) '
   const intent = hostile + 'long '.repeat(1500)
   const spec = { intent: intent.slice(0, 7900), environment: 'environments/CartPole-v1', parameters: { episodeBudget: '20' } }
@@ -124,7 +121,7 @@ test('hostile strings are shown as text', async () => {
   expect(overflow).toBeLessThanOrEqual(0)
 })
 
-test('filters, deletes and restores by the keyboard', async () => {
+test('filters, deletes and restores by the keyboard', { tag: '@quick' }, async () => {
   await page.goto(server.base)
   await page.getByRole('textbox', { name: 'Search' }).fill('hop forward')
   await expect(page.getByRole('table', { name: 'Sessions' }).getByRole('row')).toHaveCount(2)
@@ -145,7 +142,7 @@ test('filters, deletes and restores by the keyboard', async () => {
   await expect(page.getByText('1 restored')).toBeVisible()
 })
 
-test('is usable at the width of a phone', async () => {
+test('is usable at the width of a phone', { tag: '@quick' }, async () => {
   const phone = await context.newPage()
   await phone.setViewportSize({ width: 390, height: 844 })
   for (const path of ['', 'new', 'sessions/hostile-1', 'sessions/hostile-1?tab=events']) {
@@ -166,7 +163,7 @@ test('tabs share one stream for each session', async () => {
   for (const tab of more) await tab.close()
 })
 
-test('asks another site nothing', async () => {
+test('asks another site nothing', { tag: '@quick' }, async () => {
   const hosts = new Set<string>()
   page.on('request', (request) => hosts.add(new URL(request.url()).host))
   await page.goto(`${server.base}sessions/hostile-1`)

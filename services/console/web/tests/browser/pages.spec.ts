@@ -6,15 +6,16 @@ import { join } from 'node:path'
 import { type BrowserContext, expect, type Page, test } from '@playwright/test'
 
 import { fromCsv } from '../../src/lib/csv'
-import { accessibleIn, overflow, watchProblems } from './checks'
 import { ROOT, Server } from './server'
+import { barriersOf, choose, visit } from './visit'
 
 let server: Server
 let context: BrowserContext
 let page: Page
-const problems: string[] = []
+let problems: string[]
 const barriers: string[] = []
-const accessible = (what: string) => accessibleIn(page, what, barriers)
+const accessible = async (what: string) => void barriers.push(...(await barriersOf(page, what)))
+const overflow = (of: Page) => of.evaluate(() => document.documentElement.scrollWidth - innerWidth)
 
 test.describe.configure({ mode: 'serial' })
 
@@ -35,10 +36,7 @@ async function ended(id: string): Promise<void> {
 test.beforeAll(async ({ browser }) => {
   test.setTimeout(420_000)
   server = await Server.start()
-  context = await browser.newContext({ viewport: { width: 1360, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'] })
-  context.setDefaultTimeout(20_000)
-  page = await context.newPage()
-  watchProblems(page, problems)
+  ;({ context, page, problems } = await visit(browser))
   const environment = 'environments/Hopper-v5'
   const reward = { seeds: 2, stepsPerMember: '2048', maxStepsPerMember: '2048', evaluations: 1, evaluationEpisodes: 3 }
   await server.call('CreateSession', { sessionId: 'hop-1', spec: { intent: 'hop forward', environment, maxIterations: 2, reward } })
@@ -67,16 +65,14 @@ test('compares sessions that the list has selected', async () => {
   expect(new URL(page.url()).searchParams.get('of')?.split(',').sort()).toEqual(['hop-1', 'hop-2', 'pole-1'])
   await expect(page.getByRole('img', { name: /^episode return in training over|^judge's score over/ })).toBeVisible()
   await expect(page.getByRole('img', { name: /^best score of the search over.*pole-1/ })).toBeVisible()
-  await page.getByRole('combobox', { name: 'Metric' }).click()
-  await page.getByRole('option', { name: 'evaluation: environment return' }).click()
+  await choose(page, 'Metric', 'evaluation: environment return')
   const chart = page.getByRole('img', { name: /^evaluation: environment return over environment steps/ })
   await expect(chart).toHaveAttribute('aria-label', /(?=.*hop-1: [\d.-]+)(?=.*hop-2: [\d.-]+)/)
   await accessible('compare')
 })
 
 test('compares parts of sessions, and the address keeps the choice', async () => {
-  await page.getByRole('combobox', { name: 'Part of hop-1' }).click()
-  await page.getByRole('option', { name: 'iteration 1' }).click()
+  await choose(page, 'Part of hop-1', 'iteration 1')
   await expect(page).toHaveURL(/hop-1%2F1|hop-1\/1/)
   await page.getByRole('button', { name: 'Remove pole-1' }).click()
   await page.goto(`${server.base}compare?of=hop-1/1,hop-1/2,hop-1/2/default-s1`)

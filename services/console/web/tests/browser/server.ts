@@ -31,17 +31,19 @@ export class Server {
   private constructor(
     private readonly api: number,
     private readonly console: number,
+    private readonly environment: Record<string, string>,
   ) {}
 
-  static async start(): Promise<Server> {
-    const server = new Server(await freePort(), await freePort())
+  /** @param environment further environment variables of the server. */
+  static async start(environment: Record<string, string> = {}): Promise<Server> {
+    const server = new Server(await freePort(), await freePort(), environment)
     await server.launch()
     return server
   }
 
   async launch(): Promise<void> {
     const words = ['serve', '--data-dir', this.folder, '--address', `127.0.0.1:${this.api}`, '--console', `127.0.0.1:${this.console}`]
-    const child = spawn(join(ROOT, '.venv/bin/dressage'), words, { env: { ...process.env, DRESSAGE_TOKEN: TOKEN }, stdio: ['ignore', 'pipe', 'pipe'] })
+    const child = spawn(join(ROOT, '.venv/bin/dressage'), words, { env: { ...process.env, DRESSAGE_TOKEN: TOKEN, ...this.environment }, stdio: ['ignore', 'pipe', 'pipe'] })
     this.process = child
     let output = ''
     child.stderr.on('data', (data) => (output += data))

@@ -46,7 +46,8 @@ _MEANINGS = {
 
 def preset_of(task: agent_pb.ReviserTask) -> Hyperparameters:
     """Return the hyperparameters that the session's algorithm starts from."""
-    return sac.DEFAULTS if task.algorithm == "sac" else load_preset(task.brief.environment).ppo
+    preset = load_preset(task.brief.environment)
+    return preset.sac if task.algorithm == "sac" else preset.ppo
 
 
 def offered(task: agent_pb.ReviserTask) -> list[str]:

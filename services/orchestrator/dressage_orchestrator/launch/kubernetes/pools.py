@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from dressage.errors import InvalidArgument
+from dressage.sandbox.machine import Machine
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -93,9 +94,19 @@ class Pool(_Model):
         return self.cores or max(1, math.ceil(parse_quantity(quantity)))
 
     @property
-    def memory_bytes(self) -> int:
-        """Memory in bytes that a run may use; 0: no limit."""
-        return math.floor(parse_quantity(self.resources.limits.get("memory") or "0"))
+    def has_devices(self) -> bool:
+        """Whether its pods have GPUs, by the names that device plugins give them, such as ``nvidia.com/gpu``."""
+        amounts = {**self.resources.requests, **self.resources.limits}
+        return any(name.endswith("/gpu") and parse_quantity(amount) > 0 for name, amount in amounts.items())
+
+    @property
+    def machine(self) -> Machine:
+        """Memory and scratch space of a trainer."""
+        memory = self.resources.limits.get("memory")
+        return Machine(
+            memory_bytes=int(parse_quantity(memory)) if memory else None,
+            scratch_bytes=int(parse_quantity(self.scratch_size)),
+        )
 
 
 class _File(_Model):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dressage.api.v1 import session_pb2 as v1
-from dressage.training import sac
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import load_preset
 
@@ -78,9 +77,8 @@ def _copy(config: v1.Config, ident: str = "") -> v1.Config:
 
 def _defaults(spec: v1.SessionSpec) -> Hyperparameters:
     """Return the values that a config trains with where it sets none."""
-    if spec.reward.algorithm == "sac":
-        return sac.DEFAULTS
-    return load_preset(spec.environment.removeprefix("environments/")).ppo
+    preset = load_preset(spec.environment.removeprefix("environments/"))
+    return preset.sac if spec.reward.algorithm == "sac" else preset.ppo
 
 
 def _learning_rate(config: v1.Config, spec: v1.SessionSpec) -> float:

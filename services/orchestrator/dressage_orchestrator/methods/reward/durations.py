@@ -7,8 +7,7 @@ Simulation is most of a stacked training's time.
 from __future__ import annotations
 
 from dressage.api.v1 import session_pb2 as v1
-from dressage.training.preset import load_preset
-from dressage.training.sac import DEFAULTS
+from dressage.training.preset import Preset, load_preset
 
 _SB3_SHARE = 0.45
 """Speed of Stable-Baselines3's PPO, one member after the other, as a share of a stacked training's on one core (0.4 to 0.7)."""
@@ -41,22 +40,19 @@ def iteration_seconds(
     """
     if known is not None:
         return env_steps / known + _ITERATION_SECONDS
-    core = load_preset(spec.environment.removeprefix("environments/")).steps_per_second
-    stacked = core * cores
-    evaluation = evaluation_env_steps * _EVALUATION_COST / stacked
-    return env_steps / _speed(spec, core=core, cores=cores) + evaluation + _RUN_SECONDS + _ITERATION_SECONDS
+    preset = load_preset(spec.environment.removeprefix("environments/"))
+    evaluation = evaluation_env_steps * _EVALUATION_COST / (preset.steps_per_second * cores)
+    return env_steps / _speed(spec, preset, cores=cores) + evaluation + _RUN_SECONDS + _ITERATION_SECONDS
 
 
-def _speed(spec: v1.SessionSpec, *, core: float, cores: int) -> float:
-    """Return the environment steps per second over all members, while they train.
-
-    :param core: those of the stacked PPO on one core.
-    """
+def _speed(spec: v1.SessionSpec, preset: Preset, *, cores: int) -> float:
+    """Return the environment steps per second over all members, while they train."""
+    core = preset.steps_per_second  # the stacked PPO's
     sac, sb3 = spec.reward.algorithm == "sac", spec.reward.backend == "sb3"
     if sb3:
         return _SB3_SAC if sac else core * _SB3_SHARE
     if not sac:
         return core * cores
     given = spec.reward.configs[0].hyperparameters
-    ratio = given.updates_per_step if given.HasField("updates_per_step") else DEFAULTS.updates_per_step
+    ratio = given.updates_per_step if given.HasField("updates_per_step") else preset.sac.updates_per_step
     return cores / (1.0 / core + ratio / _SAC_UPDATES)

@@ -8,6 +8,7 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, InvalidArgument
+from dressage.sandbox.machine import Machine
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -16,7 +17,7 @@ from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
-from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, Proposal
+from dressage_orchestrator.lifecycle.method import Deliverable, DeviceObstacle, Estimate, Evaluated, Method, Proposal
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import (
@@ -24,6 +25,7 @@ from dressage_orchestrator.methods.reward import (
     configs,
     durations,
     judgment,
+    replay,
     revising,
     selecting,
     spec,
@@ -78,6 +80,10 @@ class RewardMethod(Method):
         """Refuse a spec that contradicts itself."""
         spec.validate(full)
 
+    def check_machine(self, full: v1.SessionSpec, machine: Machine) -> None:
+        """Refuse replay buffers that do not fit."""
+        replay.check(full, machine)
+
     def refusal_to_continue(self, full: v1.SessionSpec) -> str:
         """Return why the backend and the algorithm cannot continue from a policy; empty if they can."""
         return warm_starts.unsupported(full)
@@ -105,6 +111,19 @@ class RewardMethod(Method):
         if not report.ok:
             message = f"proposal_source does not pass its check: {shown(report.failures)}"
             raise InvalidArgument(message, field="proposal_source", reason="REWARD_REJECTED")
+
+    async def device_obstacle(self, full: v1.SessionSpec, *, judge: JudgeClient) -> DeviceObstacle:
+        """Return why the caller's reward cannot be compiled for a device. One that fails its check fails in the session."""
+        if not full.reward.reward_source:
+            return DeviceObstacle()
+        environment = full.environment.removeprefix("environments/")
+        request = judge_pb.CheckRequest(
+            environment=environment, reward_source=full.reward.reward_source, traceable=True
+        )
+        report = await judge.check(request)
+        if not report.ok or report.traceable:
+            return DeviceObstacle()
+        return DeviceObstacle(shown(report.obstacles), moves=report.HasField("traceable"))
 
     def goal(self, full: v1.SessionSpec) -> str:
         """Return the threshold of judgments."""

@@ -103,7 +103,7 @@ def continues(spec: v1.SessionSpec) -> bool:
 def update_steps(spec: v1.SessionSpec, config: v1.Config) -> int:
     """Return the environment steps of a member between two of its updates."""
     if spec.reward.algorithm == "sac":
-        return sac.complete(_values(config.hyperparameters)).report_steps
+        return sac_hyperparameters(spec, config).report_steps
     return hyperparameters(spec, config).batch_size
 
 
@@ -111,6 +111,12 @@ def hyperparameters(spec: v1.SessionSpec, config: v1.Config) -> Hyperparameters:
     """Return what PPO trains a config with: the environment's preset, overridden."""
     base = load_preset(spec.environment.removeprefix("environments/")).ppo
     return Hyperparameters.for_run(_values(config.hyperparameters), base=base)
+
+
+def sac_hyperparameters(spec: v1.SessionSpec, config: v1.Config) -> sac.SacHyperparameters:
+    """Return what SAC trains a config with: the environment's preset, overridden."""
+    base = load_preset(spec.environment.removeprefix("environments/")).sac
+    return sac.complete(_values(config.hyperparameters), base=base)
 
 
 def _values(given: v1.Hyperparameters) -> dict[str, Any]:
@@ -211,9 +217,7 @@ def validate(spec: v1.SessionSpec) -> None:
     if reward.algorithm == "sac":
         _check_sac(spec)
     for index, config in enumerate(reward.configs):
-        _check_hyperparameters(
-            config.hyperparameters, reward.algorithm, f"spec.reward.configs[{index}].hyperparameters"
-        )
+        _check_hyperparameters(spec, config, f"spec.reward.configs[{index}].hyperparameters")
     needed = env_steps_per_iteration(spec)
     if spec.budget.env_steps and spec.budget.env_steps < needed:
         expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
@@ -299,6 +303,14 @@ def _check_sac(spec: v1.SessionSpec) -> None:
         raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected=expected)
 
 
+def _check_warmup(given: sac.SacHyperparameters, steps: int) -> None:
+    """Refuse a training that ends before its first gradient step."""
+    if given.warmup_steps >= steps:
+        problem = "actions are random until the training ends"
+        expected = f"less than steps_per_member, {steps}"
+        raise InvalidArgument(field="warmup_steps", problem=problem, value=given.warmup_steps, expected=expected)
+
+
 def _check_ppo(given: dict[str, Any]) -> None:
     """Refuse hyperparameters that only SAC has, and sizes that contradict each other."""
     for name, value in given.items():
@@ -307,14 +319,13 @@ def _check_ppo(given: dict[str, Any]) -> None:
     check_sizes(given)
 
 
-def _check_hyperparameters(configured: v1.Hyperparameters, algorithm: str, path: str) -> None:
+def _check_hyperparameters(spec: v1.SessionSpec, config: v1.Config, path: str) -> None:
     """Refuse values that are legal one by one and with which the algorithm cannot train."""
-    given = _values(configured)
     try:
-        if algorithm == "sac":
-            sac.complete(given)
+        if spec.reward.algorithm == "sac":
+            _check_warmup(sac_hyperparameters(spec, config), spec.reward.steps_per_member)
         else:
-            _check_ppo(given)
+            _check_ppo(_values(config.hyperparameters))
     except InvalidArgument as error:
         field = f"{path}.{error.field}"
         raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error

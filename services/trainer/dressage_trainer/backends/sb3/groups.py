@@ -69,8 +69,7 @@ def build_groups(
     torch.set_num_threads(1)
     members = member_specs(setup.spec)
     if algorithm == "sac":
-        # A copy of each buffer is kept for checkpoints, and of one member the previous copy until a new one is complete.
-        check_memory(setup, members, copies=2.0 + 1.0 / len(members))
+        check_memory(setup, members)
     groups = [Sb3Group(setup, member, algorithm, make_batch=make_batch) for member in members]
     begin_or_resume(groups, resumed)
     return groups

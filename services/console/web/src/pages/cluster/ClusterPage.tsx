@@ -60,7 +60,7 @@ export function ClusterPage() {
               <PoolPanel key={pool.name} pool={pool} byName={byName} now={now} />
             ))}
           </SimpleGrid>
-          <Waiting sessions={(list.data ?? []).filter((session) => session.state === SessionState.PENDING)} now={now} />
+          <Waiting sessions={(list.data ?? []).filter((session) => session.state === SessionState.PENDING).sort((a, b) => (a.queue?.place ?? 1e9) - (b.queue?.place ?? 1e9))} now={now} />
           <Spending sessions={list.data ?? []} now={now} />
           <Usage />
         </>
@@ -188,7 +188,8 @@ function Waiting({ sessions, now }: { sessions: Session[]; now: number }) {
                     {session.spec?.intent.slice(0, 200)}
                   </Anchor>
                 </Table.Td>
-                <Table.Td className="plain">{session.stateReason || 'not started yet'}</Table.Td>
+                <Table.Td className="numbers">{session.queue === undefined ? '' : `place ${session.queue.place} of ${session.queue.length}`}</Table.Td>
+                <Table.Td className="plain">{session.queue?.reason || session.stateReason || 'not started yet'}</Table.Td>
                 <Table.Td ta="right" className="numbers">{since === null ? '' : duration(Math.max(0, now - since))}</Table.Td>
               </Table.Tr>
             )

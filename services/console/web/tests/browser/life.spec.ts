@@ -1,0 +1,137 @@
+// A session from its start without a model to its end: watched live to its video, labelled, steered, continued from an earlier
+// iteration, deleted and restored. And a program, whose search needs no model either.
+import { expect, test } from '@playwright/test'
+
+import { Server } from './server'
+import { barriersOf, choose, type Visit, visit } from './visit'
+
+let server: Server
+let seen: Visit
+const barriers: string[] = []
+
+test.describe.configure({ mode: 'serial' })
+
+test.beforeAll(async ({ browser }) => {
+  test.setTimeout(200_000)
+  server = await Server.start()
+  seen = await visit(browser)
+  await seen.page.goto(server.url)
+})
+
+test.afterAll(async () => {
+  await seen?.context.close()
+  await server?.stop()
+})
+
+test.afterEach(() => {
+  expect(seen.problems.splice(0)).toEqual([])
+})
+
+test('a session is watched live from its start to its video', async () => {
+  const { page } = seen
+  test.setTimeout(400_000)
+  await page.goto(`${server.base}new`)
+  await choose(page, 'Environment', 'InvertedPendulum-v5')
+  await page.getByLabel('Intent').fill('balance the pole')
+  await page.getByRole('button', { name: 'Limits and training' }).click()
+  await page.getByRole('textbox', { name: 'Seeds' }).fill('1')
+  await page.getByRole('textbox', { name: 'Steps of each seed' }).fill('4096')
+  await page.getByRole('textbox', { name: /Iterations at most/ }).fill('3')
+  await page.getByRole('switch', { name: /Wait for my approval/ }).check()
+  await page.getByRole('button', { name: 'Start the session' }).click()
+  await page.getByRole('button', { name: 'Approve', exact: true }).click({ timeout: 120_000 })
+  await page.getByRole('tab', { name: 'curves' }).click()
+  await expect(page.getByRole('img', { name: /over environment steps/ }).first()).toBeVisible({ timeout: 180_000 })
+  await page.getByRole('tab', { name: 'overview' }).click()
+  // The next iteration waits for approval, or the session has its goal: the first one has its video.
+  const video = page.getByLabel('Video of the best policy')
+  await expect(video).toBeVisible({ timeout: 240_000 })
+  await expect.poll(() => video.evaluate((element: HTMLVideoElement) => element.readyState)).toBeGreaterThan(0)
+  expect(await video.evaluate((element: HTMLVideoElement) => element.duration)).toBeGreaterThan(0)
+  await video.evaluate((element: HTMLVideoElement) => {
+    element.currentTime = element.duration / 2
+    return new Promise((done) => element.addEventListener('seeked', done, { once: true }))
+  })
+  barriers.push(...(await barriersOf(page, 'overview with a video')))
+})
+
+test('a person scores a rollout', async () => {
+  const { page } = seen
+  await page.goto(page.url().replace(/\?.*|$/, '?tab=rollouts&iteration=1'))
+  await page.getByRole('button', { name: 'score it yourself' }).first().click()
+  await page.getByRole('textbox', { name: 'Your score, 0 to 1' }).fill('0.7')
+  await page.getByRole('textbox', { name: 'Remarks' }).fill('steady <b>and</b> calm')
+  await page.getByRole('button', { name: 'Record' }).click()
+  await expect(page.getByText(/Recorded\. 1 labelled rollouts/)).toBeVisible()
+  await expect(page.getByText('people 0.70').first()).toBeVisible()
+  barriers.push(...(await barriersOf(page, 'a scored rollout')))
+})
+
+test('the next iteration starts from an earlier one, with a direction', async () => {
+  const { page } = seen
+  test.setTimeout(300_000)
+  const id = new URL(page.url()).pathname.split('/').pop()!
+  const name = `sessions/${id}`
+  const session = await server.call('GetSession', { name })
+  // One that has its goal is over; it goes on where more iterations are asked for.
+  if (session.state !== 'SESSION_STATE_RUNNING') await server.call('ResumeSession', { name, additionalIterations: 2 })
+  await page.goto(`${server.base}sessions/${id}?tab=lineage`)
+  await page.getByRole('button', { name: 'start the next from here' }).first().click({ timeout: 60_000 })
+  await expect(page.getByText('The next iteration starts from iteration 1.')).toBeVisible()
+  await page.getByRole('tab', { name: 'overview' }).click()
+  await page.getByRole('textbox', { name: 'Direction' }).fill('less effort')
+  await page.getByRole('button', { name: 'Send', exact: true }).click()
+  await expect(page.getByText('follows your direction')).toBeVisible()
+  await page.getByRole('tab', { name: 'events' }).click()
+  await expect(page.getByRole('log').getByText('less effort')).toBeVisible()
+  barriers.push(...(await barriersOf(page, 'events')))
+})
+
+test('a session is deleted and restored from its own page', async () => {
+  const { page } = seen
+  const address = page.url().replace(/\?.*/, '')
+  await page.getByRole('button', { name: 'More actions' }).click()
+  await page.getByRole('menuitem', { name: 'Delete' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
+  await expect(page.getByText('No sessions yet')).toBeVisible()
+  await page.goto(address)
+  await expect(page.getByText('in the trash')).toBeVisible()
+  await page.getByRole('button', { name: 'More actions' }).click()
+  await page.getByRole('menuitem', { name: 'Restore' }).click()
+  await expect(page.getByText('in the trash')).toBeHidden()
+})
+
+test('a program is searched without a model, and its code shown', async () => {
+  const { page } = seen
+  test.setTimeout(300_000)
+  await page.goto(`${server.base}new`)
+  await choose(page, 'Environment', 'karel/StairClimber')
+  await page.getByLabel('Intent').fill('climb the stairs to the marker')
+  await page.getByText('program', { exact: true }).click()
+  await page.getByRole('textbox', { name: /Iterations at most/ }).fill('1').catch(() => null)
+  await page.getByRole('button', { name: 'Start the session' }).click()
+  await expect(page.getByRole('heading', { name: 'climb the stairs' })).toBeVisible()
+  await page.getByRole('tab', { name: 'curves' }).click()
+  await expect(page.getByRole('img', { name: /best score of the search/ })).toBeVisible({ timeout: 180_000 })
+  barriers.push(...(await barriersOf(page, 'curves of a search')))
+  await page.getByRole('tab', { name: 'code' }).click()
+  await expect(page.locator('.code').first()).toContainText('run', { timeout: 180_000 })
+  barriers.push(...(await barriersOf(page, 'a program')))
+})
+
+test('an intent of 100 kB is refused in words and leaves the page usable', async () => {
+  const { page } = seen
+  await page.goto(`${server.base}new`)
+  const field = page.getByLabel('Intent')
+  await expect(field).toBeVisible()
+  await field.fill(`<script>alert(1)</script>${'x\u202e'.repeat(50_000)}`)
+  await page.getByRole('button', { name: 'Start the session' }).click()
+  await expect(page.getByText(/8000/).first()).toBeVisible()
+  await field.fill('balance the pole')
+  await expect(page.locator('.command')).toContainText('balance the pole')
+  expect(await page.locator('script:not([src])').count()).toBe(0)
+})
+
+test('has no barrier that axe finds in any of these states', () => {
+  expect(barriers).toEqual([])
+})
