@@ -149,7 +149,9 @@ def test_pools_are_listed_with_their_capacity_and_live_runs(database: Database, 
         add_session(database, name, v1.SESSION_STATE_RUNNING)
         add_run(database, name, state, speed=speed, pool=pool)
     resources = {"limits": {"cpu": "2500m", "memory": "3Gi"}}
-    settings = parse_pools({"pools": {"big": {"image": "trainer", "resources": resources}, "main": {"image": "trainer"}}})
+    settings = parse_pools(
+        {"pools": {"big": {"image": "trainer", "resources": resources}, "main": {"image": "trainer"}}}
+    )
     with database.read() as tx:
         found = Pools("main", Capacity(1, max_runs=2), settings).read(tx)
     assert [(pool.name, pool.default, pool.max_runs) for pool in found.pools] == [
