@@ -35,7 +35,7 @@ async function ended(id: string): Promise<void> {
 
 test.beforeAll(async ({ browser }) => {
   test.setTimeout(420_000)
-  server = await Server.start()
+  server = await Server.start({}, ['--recordings', join(ROOT, 'examples/behaviours')])
   ;({ context, page, problems } = await visit(browser))
   const environment = 'environments/Hopper-v5'
   const reward = { seeds: 2, stepsPerMember: '2048', maxStepsPerMember: '2048', evaluations: 1, evaluationEpisodes: 3 }
@@ -181,14 +181,82 @@ print(${table}_csv(json_format.Parse(sys.stdin.read(), pb.Benchmark())), end="")
   return execFileSync(join(ROOT, '.venv/bin/python'), ['-c', program], { input: benchmark, encoding: 'utf8' })
 }
 
+test('shows the pools, what runs and what models cost', async () => {
+  const spec = { intent: 'stand and wait', environment: 'environments/Hopper-v5', reward: { seeds: 1, stepsPerMember: '400000', earlyStop: false, maxStepsPerMember: '400000' } }
+  await server.call('CreateSession', { sessionId: 'long-1', spec })
+  await page.getByRole('link', { name: 'Cluster', exact: true }).click()
+  await expect(page.getByRole('heading', { name: /^Pool local/ })).toBeVisible()
+  await expect(page.getByRole('row', { name: /stand and wait.*running/ })).toContainText('Hopper-v5', { timeout: 90_000 })
+  await expect(page.getByRole('row', { name: /stand and wait/ })).toContainText('steps/s', { timeout: 90_000 })
+  await expect(page.getByText('No calls of a language model')).toBeVisible()
+  await expect(page.getByText('DRESSAGE_CONSOLE_PROMETHEUS_URL')).toBeVisible()
+  await accessible('cluster')
+  await server.call('CancelSession', { name: 'sessions/long-1' })
+  await expect(page.getByRole('row', { name: /stand and wait.*running/ })).toBeHidden({ timeout: 60_000 })
+})
+
+test('proposes criteria to tick and edit, and sends what is ticked', async () => {
+  await page.goto(`${server.base}new`)
+  await choose(page, 'Environment', 'Hopper-v5')
+  await page.getByRole('textbox', { name: 'Intent' }).fill('hop forward')
+  await page.getByRole('button', { name: 'Propose criteria' }).click()
+  const boxes = page.getByRole('checkbox', { name: /^Use / })
+  await expect(boxes.first()).toBeVisible()
+  const count = await boxes.count()
+  await boxes.first().setChecked(false)
+  await page.getByRole('button', { name: 'Add your own' }).click()
+  await page.getByRole('textbox', { name: 'Title' }).last().fill('quiet landings')
+  await expect(page.getByText(new RegExp(`of ${count + 1} count`))).toBeVisible()
+  await page.getByRole('button', { name: 'Limits and training' }).click()
+  await page.getByRole('textbox', { name: 'Patience' }).fill('3')
+  await choose(page, "Continue from the parent's policies", 'always')
+  await expect(page.locator('.command')).toContainText('--patience 3 --from-parent always --criteria criteria.json')
+  await accessible('criteria')
+  await page.getByRole('switch', { name: /Wait for my approval/ }).check()
+  await page.getByRole('button', { name: 'Start the session' }).click()
+  await expect(page.getByRole('heading', { name: 'hop forward' })).toBeVisible()
+  const id = new URL(page.url()).pathname.split('/').pop()
+  const { spec } = (await server.call('GetSession', { name: `sessions/${id}` })) as { spec: { criteria: { title: string }[]; reward: object } }
+  expect(spec.criteria.map((entry) => entry.title)).toContain('quiet landings')
+  expect(spec.criteria.length).toBeGreaterThan(0)
+  expect(spec.reward).toMatchObject({ patience: 3, fromParent: 'FROM_PARENT_ALWAYS' })
+  await server.call('DeleteSession', { name: `sessions/${id}`, force: true })
+})
+
+test('shows terms stacked, the weights of a policy, candidates and transcripts', async () => {
+  await page.goto(`${server.base}sessions/hop-1?tab=curves&iteration=1`)
+  await expect(page.getByRole('img', { name: /^reward terms stacked, default-s0 over/ })).toBeVisible()
+  await page.goto(`${server.base}sessions/pole-1?tab=code`)
+  await expect(page.getByRole('table', { name: /^10 parameters between/ }).getByRole('row')).toHaveCount(3)
+  await server.call('CreateSession', {
+    sessionId: 'code-1',
+    spec: { intent: 'balance the pole', environment: 'environments/CartPole-v1', model: 'recorded/code_pole', maxIterations: 1, code: { candidates: 3, reportEpisodes: 5 } },
+  })
+  await ended('code-1')
+  await page.goto(`${server.base}sessions/code-1?tab=code`)
+  await expect(page.getByRole('table', { name: 'Candidates' }).getByRole('row')).toHaveCount(4)
+  await page.getByRole('button', { name: 'Show candidate 2' }).click()
+  await expect(page.getByRole('region', { name: 'candidate 2' })).toContainText('class Policy')
+  await accessible('candidates')
+  await page.goto(`${server.base}sessions/code-1?tab=conversation`)
+  await page.getByText('transcripts', { exact: true }).click()
+  await expect(page.getByText('You are the').first()).toBeVisible()
+  await expect(page.locator('.transcript').last()).toContainText('class')
+  await accessible('transcripts')
+})
+
 test('is usable at the width of a phone', async () => {
   const phone = await context.newPage()
   await phone.setViewportSize({ width: 390, height: 844 })
-  for (const path of ['compare', 'compare?of=hop-1,hop-1/1,pole-1', 'benchmarks', 'benchmarks/new', `benchmarks/${await benchmark()}`]) {
+  for (const path of ['compare', 'compare?of=hop-1,hop-1/1,pole-1', 'benchmarks', 'benchmarks/new', `benchmarks/${await benchmark()}`, 'cluster', 'sessions/code-1?tab=code', 'sessions/pole-1?tab=code']) {
     await phone.goto(server.base + path)
     await phone.waitForTimeout(1500)
     expect.soft(await overflow(phone), path).toBeLessThanOrEqual(0)
   }
+  await phone.goto(server.base)
+  await phone.getByRole('button', { name: 'Pages' }).click()
+  await phone.getByRole('menuitem', { name: 'Cluster' }).click()
+  await expect(phone.getByRole('heading', { name: 'Cluster' })).toBeVisible()
   await phone.close()
 })
 

@@ -32,17 +32,21 @@ export class Server {
     private readonly api: number,
     private readonly console: number,
     private readonly environment: Record<string, string>,
+    private readonly options: string[],
   ) {}
 
-  /** @param environment further environment variables of the server. */
-  static async start(environment: Record<string, string> = {}): Promise<Server> {
-    const server = new Server(await freePort(), await freePort(), environment)
+  /**
+   * @param environment further environment variables of the server.
+   * @param options further words of the command.
+   */
+  static async start(environment: Record<string, string> = {}, options: string[] = []): Promise<Server> {
+    const server = new Server(await freePort(), await freePort(), environment, options)
     await server.launch()
     return server
   }
 
   async launch(): Promise<void> {
-    const words = ['serve', '--data-dir', this.folder, '--address', `127.0.0.1:${this.api}`, '--console', `127.0.0.1:${this.console}`]
+    const words = ['serve', '--data-dir', this.folder, '--address', `127.0.0.1:${this.api}`, '--console', `127.0.0.1:${this.console}`, ...this.options]
     const child = spawn(join(ROOT, '.venv/bin/dressage'), words, { env: { ...process.env, DRESSAGE_TOKEN: TOKEN, ...this.environment }, stdio: ['ignore', 'pipe', 'pipe'] })
     this.process = child
     let output = ''
