@@ -16,6 +16,11 @@ export DRESSAGE_PACKS ?= $(CURDIR)/.tools/packs
 export UV_COMPILE_BYTECODE := 1
 export PYTHONDONTWRITEBYTECODE :=
 
+# Seeds of `make chaos`, kills in each session, and the file that it continues.
+SEEDS ?= 0-47
+KILLS ?= 12
+RESULTS ?= build/chaos.jsonl
+
 E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
 E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 	PATH="$(CURDIR)/$(RUN):$$PATH" $(RUN)/pytest -n 0 -v -o timeout=2400 --durations 30
@@ -23,7 +28,7 @@ E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 # 75: npm's registry cannot be reached, or there is no Chromium; a line above says so, and the rest of the target is done.
 CONSOLE = code=0; tools/console $(1) || code=$$?; [ $$code = 0 ] || [ $$code = 75 ]
 
-.PHONY: help console wheel test-console test-console-quick install demo examples test test-slow images push-images e2e e2e-full lint format proto bench programs intents docs clean
+.PHONY: help console wheel test-console test-console-quick install demo examples test test-slow chaos images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +64,7 @@ test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference --group console
 	@tools/system-packages egl
 	@tools/system-packages prometheus
+	@tools/system-packages nginx
 	@tools/system-packages postgresql
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(RUN)/dressage envs install robotics
 	@$(call CONSOLE,unit)
@@ -68,6 +74,11 @@ test-slow: ## Run long proofs; docs/ records their results
 	@$(SYNC) --group dev --group reference
 	@tools/system-packages postgresql
 	$(RUN)/pytest -m "slow and not cluster"
+
+chaos: ## Kill and disturb sessions, compare them with undisturbed ones; SEEDS=0-47 KILLS=12 RESULTS=FILE (docs/reliability.md)
+	@$(SYNC) --group dev
+	@for part in egl postgresql faketime; do tools/system-packages $$part; done
+	$(RUN)/python -m tests.chaos.runner --seeds $(SEEDS) --kills $(KILLS) --results $(RESULTS)
 
 images: ## Build the services' container images with docker, podman or buildah; NAMES="…" selects others
 	@tools/images $(NAMES)
@@ -117,6 +128,7 @@ programs: install ## Run or continue the experiment of docs/evidence/programs.md
 intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
 	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
 	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
+	$(RUN)/python tools/measured_sessions.py experiments/results/intents
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev
@@ -128,8 +140,8 @@ audit: ## Compare the locked packages with known vulnerabilities (at most two mi
 	@$(SYNC) --group dev
 	@$(RUN)/python tools/audit.py
 
-sbom: ## Write bills of materials (CycloneDX) of the product and its five images below build/sbom
-	@for extra in local orchestrator llm-agent judge renderer trainer; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
+sbom: ## Write bills of materials (CycloneDX) of the product and its six images below build/sbom
+	@for extra in local orchestrator llm-agent judge renderer trainer console; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
 
 clean: ## Remove build results; keep trained policies
 	rm -rf .venv build dist services/console/web/node_modules services/console/web/src/gen services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

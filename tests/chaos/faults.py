@@ -7,7 +7,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,12 @@ class Fault:
 
 
 def schedule(seed: int, method: str, running: Installation, *, kills: int) -> list[Fault]:
-    """Return the faults of a session, in order: so many kills, and two of other kinds."""
+    """Return the faults of a session, in order: so many kills, at half as many moments, and two of other kinds."""
     rng = random.Random(f"{seed} {method}")
     services = [name for name in SERVICES for _ in range(1 if name in _IDLE[method] else 4)]
     targets = [*services, *["trainer"] * 4, *[SANDBOX] * 4]
-    faults = [Fault(rng.uniform(0, 0.97), rng.uniform(0, 1), "kill", rng.choice(targets), rng.uniform(0, 0.5)) for _ in range(kills)]
+    moments = [(rng.uniform(0, 0.97), rng.uniform(0, 1)) for _ in range((kills + 1) // 2)]
+    faults = [Fault(*rng.choice(moments), "kill", rng.choice(targets), rng.uniform(0, 0.5)) for _ in range(kills)]
     kinds = ["term", "cut", "delay", "duplicate"]
     kinds += ["disk"] if running.disks else []
     kinds += ["store", "store", "database"] if running.kind == "postgres" else []
@@ -92,12 +93,13 @@ class Disturber:
         self.repeats = 0
         """Requests that may come again: those that llm-agent had sent and not journalled when it was killed."""
 
-    def apply(self, fault: Fault) -> None:
-        """Cause a fault, end it, and start what it ended."""
-        entry: dict[str, Any] = {"kind": fault.kind, "target": fault.target, "seconds": round(fault.seconds, 2)}
-        action: Callable[[Fault, dict[str, Any]], None] = getattr(self, f"_{fault.kind}")
-        action(fault, entry)
-        self.applied.append(entry)
+    def apply(self, faults: Sequence[Fault]) -> None:
+        """Cause the faults of one moment, end them, and start what they ended."""
+        for fault in faults:
+            entry: dict[str, Any] = {"kind": fault.kind, "target": fault.target, "seconds": round(fault.seconds, 2)}
+            action: Callable[[Fault, dict[str, Any]], None] = getattr(self, f"_{fault.kind}")
+            action(fault, entry)
+            self.applied.append(entry)
         self._running.wait_until_up()
 
     def _kill(self, fault: Fault, entry: dict[str, Any]) -> None:
@@ -105,6 +107,7 @@ class Disturber:
         if target not in SERVICES and not self._kill_child(target, entry):
             entry["target"] = target = self._rng.choice(SERVICES)  # there is no such process
         if target in SERVICES:
+            self._running.start(target)  # it may have been killed at the same moment, and dies while it starts
             self._running.kill(target)
             if target == "llm_agent":
                 self._note_lost()
@@ -134,6 +137,7 @@ class Disturber:
         if fault.target not in SERVICES:
             entry["target"] = fault.target if self._kill_child(fault.target, entry, signal.SIGTERM) else "none"
             return
+        self._running.wait_until_up()
         self._running.terminate(fault.target)
         if fault.target == "llm_agent":
             self._note_lost()

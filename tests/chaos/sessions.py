@@ -53,7 +53,7 @@ def spec(method: str, seed: int) -> v1.SessionSpec:
             result.parameters.CopyFrom(v1.ParameterSpec(search="r2po", **settings))
         case "code":
             result.max_iterations = 2
-            result.code.CopyFrom(v1.CodeSpec(candidates=2, episodes=2, report_episodes=4, target=1e9))
+            result.code.CopyFrom(v1.CodeSpec(candidates=2, episodes=1, report_episodes=2, target=1e9, feedback=False))
         case "program":
             result.intent, result.environment = "open the door", "environments/karel/DoorKey"
             result.program.CopyFrom(v1.ProgramSpec(seed_programs=2, replies=3, budget=20_000, target=2))

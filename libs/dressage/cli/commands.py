@@ -298,13 +298,17 @@ def check(
             "--allow-unsandboxed", help="Run the file even if this kernel has no sandbox; only for code you have read."
         ),
     ] = False,
+    traceable: Annotated[
+        bool,
+        typer.Option("--traceable", help="Also examine whether a reward can be compiled for a pool of devices."),
+    ] = False,
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
     """Check a reward, or a code policy, in the sandbox, without training."""
     from dressage.cli.check import check
 
-    raise typer.Exit(check(reward, env, allow_unsandboxed=allow_unsandboxed, as_json=as_json))
+    raise typer.Exit(check(reward, env, allow_unsandboxed=allow_unsandboxed, traceable=traceable, as_json=as_json))
 
 
 @grouped

@@ -10,13 +10,16 @@ import faulthandler
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dressage.contracts.failures import MAX_LINE, CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
 from dressage.sandbox.pipe import MALFORMED, Channel
+
+if TYPE_CHECKING:
+    from dressage.contracts.reward import RewardModule
 
 _MAX_FAILURES = 50
 _MAX_SCORES = 10_000
@@ -46,6 +49,10 @@ class CheckReport:
     """A judge's scores by label of the trajectories."""
     act_microseconds: float = 0.0
     """Median time of one action of a policy."""
+    traceable: bool | None = None
+    """Whether a reward can be compiled for a device; None: not examined. One that cannot trains on the CPU pool."""
+    obstacles: list[CheckFailure] = field(default_factory=list)
+    """Why it is not traceable, or was not examined although that was requested. They are no failures of the check."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -58,6 +65,8 @@ class CheckReport:
             "style": self.style,
             "scores": {label: list(values) for label, values in self.scores.items()},
             "act_microseconds": self.act_microseconds,
+            "traceable": self.traceable,
+            "obstacles": [obstacle.to_dict() for obstacle in self.obstacles],
         }
 
     @classmethod
@@ -67,12 +76,7 @@ class CheckReport:
         :raises ValueError: the dict is malformed.
         """
         try:
-            failures = [
-                CheckFailure(
-                    _text(f["rule"]), min(max(0, int(f["line"])), MAX_LINE), _text(f["message"]), _text(f["seen"])
-                )
-                for f in data["failures"][:_MAX_FAILURES]
-            ]
+            failures, obstacles = (_failures(data[name]) for name in ("failures", "obstacles"))
             return cls(
                 ok=bool(data["ok"]) and not failures,
                 failures=failures,
@@ -85,6 +89,8 @@ class CheckReport:
                     for label, values in list(data["scores"].items())[:_MAX_FAILURES]
                 },
                 act_microseconds=float(data["act_microseconds"]),
+                traceable=None if data["traceable"] is None else bool(data["traceable"]) and not obstacles,
+                obstacles=obstacles,
             )
         except MALFORMED as error:
             raise ValueError(f"the sandbox sent an invalid report: {error}") from error
@@ -93,6 +99,13 @@ class CheckReport:
     def failed(cls, *failures: CheckFailure, style: str = "") -> CheckReport:
         """Return a report of failures only."""
         return cls(False, list(failures), style=style)
+
+
+def _failures(items: Any) -> list[CheckFailure]:
+    return [
+        CheckFailure(_text(f["rule"]), min(max(0, int(f["line"])), MAX_LINE), _text(f["message"]), _text(f["seen"]))
+        for f in items[:_MAX_FAILURES]
+    ]
 
 
 def _text(value: Any) -> str:
@@ -112,9 +125,12 @@ def examine_reward(
     trajectories: Sequence[Trajectory],
     *,
     budget: Mapping[str, float] | None = None,
-    jax: bool = False,
+    traceable: bool = False,
 ) -> CheckReport:
-    """Check a reward: lint, load, and run it on recorded transitions. Call it only inside a sandbox."""
+    """Check a reward: lint, load, and run it on recorded transitions. Call it only inside a sandbox.
+
+    :param traceable: also examine whether a reward that passes can be compiled for a device (imports JAX).
+    """
     violations = lint_reward(source, card)
     if violations:
         return violations_report(violations)
@@ -125,10 +141,24 @@ def examine_reward(
     try:
         module = load_reward(source, card)
         allowed = {**DEFAULT_BUDGET, **(budget or {})}
-        failures, milliseconds = probe_reward(module, card, trajectories, budget=allowed, jax=jax)
+        failures, milliseconds = probe_reward(module, card, trajectories, budget=allowed)
     except GeneratedCodeError as error:
         return CheckReport.failed(error.failure)
-    return CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
+    report = CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
+    return _traced(report, module, card) if traceable and report.ok else report
+
+
+def _traced(report: CheckReport, module: RewardModule, card: EnvironmentCard) -> CheckReport:
+    from dressage.contracts.device import RULE, trace_reward
+
+    try:
+        obstacle = trace_reward(module, card)
+    except ImportError as error:
+        message = (
+            "it is not known whether the reward can be compiled for a device: JAX is not installed where it is checked."
+        )
+        return replace(report, obstacles=[CheckFailure(RULE, 0, message, str(error))])
+    return replace(report, traceable=obstacle is None, obstacles=[] if obstacle is None else [obstacle])
 
 
 def examine_judge(
@@ -209,7 +239,9 @@ def check_reward(channel: Channel) -> None:
     dump_stack_after(request["stack_after"])
     card = EnvironmentCard.from_dict(request["card"])
     trajectories = [unpack_trajectory(item) for item in request["trajectories"]]
-    report = examine_reward(request["source"], card, trajectories, budget=request["budget"], jax=bool(request["jax"]))
+    report = examine_reward(
+        request["source"], card, trajectories, budget=request["budget"], traceable=request["traceable"]
+    )
     channel.send({"report": report.to_dict()})
 
 

@@ -33,6 +33,8 @@ CHECK_LIMITS = Limits(
     memory_bytes=1 << 30, wall_seconds=30.0, cpu_seconds=60, file_bytes=1 << 20, open_files=64, processes=64
 )
 """Limits for checking, scoring and judging, none of which needs more than numpy."""
+TRACE_MEMORY = 4 << 30
+"""Memory of a check that imports JAX, which reserves address space."""
 _BATCH_BYTES = 64 * MIB
 """Size of the trajectories that one sandbox scores, padded to the longest of them. A batch has at least one."""
 _MAX_ARRAY_BYTES = MAX_BYTES - MAX_JSON_BYTES
@@ -58,7 +60,7 @@ def check_reward_in_sandbox(
     scratch: Path,
     limits: Limits = CHECK_LIMITS,
     budget: Mapping[str, float] | None = None,
-    jax: bool = False,
+    traceable: bool = False,
     allow_unsandboxed: bool = False,
 ) -> CheckReport:
     """Check a reward in a sandbox.
@@ -67,7 +69,8 @@ def check_reward_in_sandbox(
     :param scratch: existing folder, below which a temporary one is made for the process.
     :param limits: bounds; ``wall_seconds`` is the deadline of the whole check.
     :param budget: milliseconds per call on 1000 rows, by style; see `check.DEFAULT_BUDGET`.
-    :param jax: also run a vectorised reward on jax.numpy; give it 2 GiB and a longer deadline.
+    :param traceable: also examine whether a reward that passes can be compiled for a device. JAX is imported for that, with
+        more memory than ``limits`` has.
     :returns: the report; whatever the code does is a failure in it, never an exception.
     :raises FailedPrecondition: no sandbox here, and ``allow_unsandboxed`` is not set.
     """
@@ -76,8 +79,10 @@ def check_reward_in_sandbox(
         "card": card.to_dict(),
         "trajectories": [pack_trajectory(trajectory) for trajectory in trajectories],
         "budget": dict(budget or {}),
-        "jax": jax,
+        "traceable": traceable,
     }
+    if traceable:
+        limits = replace(limits, memory_bytes=max(limits.memory_bytes, TRACE_MEMORY))
     return _check("check:check_reward", request, scratch, limits, allow_unsandboxed)
 
 

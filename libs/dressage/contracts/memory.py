@@ -59,6 +59,13 @@ class Memory:
             else:
                 self._values[name] = _frozen(np.where(mask, value, np.asarray(self._values[name], np.float64)))
 
+    def _hold(self, values: Mapping[str, Any]) -> None:
+        """Take arrays as they are, JAX's abstract ones too."""
+        self._values.update(values)
+
+    def _held(self) -> dict[str, Any]:
+        return dict(self._values)
+
     def _keep(self, count: int) -> None:
         object.__setattr__(self, "_size", count)
         for name, values in self._values.items():

@@ -30,12 +30,10 @@ def probe_reward(
     trajectories: Sequence[Trajectory],
     *,
     budget: dict[str, float],
-    jax: bool = False,
 ) -> tuple[list[CheckFailure], float]:
     """Run every dynamic check.
 
     :param budget: milliseconds allowed per call on 1000 rows, by style.
-    :param jax: also run a vectorised reward on jax.numpy (imported now).
     :returns: the failures, and the measured milliseconds per call on 1000 rows (0 if it was not measured).
     """
     segments = cut_segments(trajectories, card, length=SEGMENT_STEPS, limit=SEGMENT_ROWS)
@@ -58,8 +56,6 @@ def probe_reward(
             failure = error.failure
         if failure is not None:
             failures.append(failure)
-    if jax and module.style == "vectorised":
-        failures += _on_jax(module, card, segments)
     milliseconds = _milliseconds(module, card, segments)
     allowed = budget[module.style]
     if milliseconds > allowed:
@@ -136,17 +132,6 @@ def _reset_by_row(module: RewardModule, card: EnvironmentCard, segments: Segment
     _, line, seen = _first_difference(module, expected, after)
     message = "an episode's memory does not start anew with the episode; keep state in memory (or on self) only."
     return CheckFailure("memory-reset", line, message, seen)
-
-
-def _on_jax(module: RewardModule, card: EnvironmentCard, segments: Segments) -> list[CheckFailure]:
-    """Check only that it runs: in single precision a comparison may have another result."""
-    try:
-        evaluate(module, card, segments, BatchReward(module, card, segments.rows, backend="jax"))
-    except RewardError as error:
-        failure = error.failure
-        message = f"with jax.numpy as np, as on the GPU pools: {failure.message}"
-        return [CheckFailure(failure.rule, failure.line, message, failure.seen)]
-    return []
 
 
 def _milliseconds(module: RewardModule, card: EnvironmentCard, segments: Segments) -> float:

@@ -46,6 +46,8 @@ class RewardModule:
     style: Style
     lines: Mapping[str, int]
     """Line that computes each term, where it is known."""
+    line: int = 0
+    """Line at which the function or the class of the reward begins."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,20 @@ def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
     if style == "per_step":
         factory = per_step.make_factory(tree)
         latex, terms = per_step.describe(factory, tree, card)
-        return RewardModule(latex, terms, {}, factory, "per_step", lines)
+        return RewardModule(latex, terms, {}, factory, "per_step", lines, _line_of(tree, factory.entry))
     literals = {name: literal(tree, name) for name in ("LATEX", "TERMS", "MEMORY")}
     declared = {name: entry[0] for name, entry in literals.items() if entry is not None}
     code = execute.compile_tree(_Rebind().visit(tree))
     scope = execute.module_globals(execute.ALLOWED_BUILTINS, {"np": namespace.array_namespace("numpy")})
     execute.call(exec, code, scope, kind=RewardError, action="loading the reward")
     memory = {name: float(value) for name, value in declared.get("MEMORY", {}).items()}
-    return RewardModule(declared["LATEX"], declared["TERMS"], memory, scope["reward"], "vectorised", lines)
+    line = _line_of(tree, "reward")
+    return RewardModule(declared["LATEX"], declared["TERMS"], memory, scope["reward"], "vectorised", lines, line)
+
+
+def _line_of(tree: ast.Module, name: str) -> int:
+    named = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name)
+    return next((node.lineno for node in named), 0)
 
 
 class _Rebind(ast.NodeTransformer):
@@ -201,17 +209,9 @@ class BatchReward:
             row.restore(values)
 
     def _vectorised(self, state: State, action: NDArray[Any], next_state: State) -> Float:
-        try:
-            values = self._module.function(state, action, next_state, self._memory, self._np)
-        except (Exception, SystemExit) as error:
-            raise execute.translate_error(error, RewardError, action="the reward") from error
-        if type(values) is not dict or values.keys() != self._keys:
-            raise self._wrong_terms(values)
         stacked = np.empty((len(self._names), self._size))
-        for index, name in enumerate(self._names):
-            value = values[name]
-            if getattr(value, "shape", None) != self._shape or value.dtype.kind != "f":
-                raise self._wrong_array(name, value)
+        values = call_vectorised(self._module, self._shape, state, action, next_state, self._memory, self._np)
+        for index, value in enumerate(values):
             stacked[index] = value
         return stacked
 
@@ -231,7 +231,7 @@ class BatchReward:
                 stacked[:, index] = totals[index] = np.nan
                 continue
             if terms.keys() != self._keys:
-                raise self._wrong_terms(terms)
+                raise _wrong_terms(self._module, terms)
             stacked[:, index], totals[index] = [terms[name] for name in self._names], total
             per_step.check_sum(total, terms, index)
         self._starting[:] = False
@@ -239,24 +239,6 @@ class BatchReward:
         for index in self._raised:
             self._rows[index], self._starting[index] = self._module.function(), True
         return stacked, np.where(np.isfinite(totals), stacked.sum(0), totals)
-
-    def _wrong_terms(self, values: Any) -> RewardError:
-        if not isinstance(values, dict):
-            message = "the reward must return a dict {term: (N,) array}."
-            return RewardError("return-type", message, seen=type(values).__name__)
-        missing, extra = sorted(self._keys - values.keys()), sorted(map(str, values.keys() - self._keys))
-        message = f"the reward must return exactly the declared terms: {', '.join(self._names)}."
-        line = next((self._module.lines[name] for name in (*extra, *missing) if name in self._module.lines), 0)
-        return RewardError("terms", message, line=line, seen=f"missing {missing}, undeclared {extra}")
-
-    def _wrong_array(self, name: str, value: Any) -> RewardError:
-        line, shape = self._module.lines.get(name, 0), getattr(value, "shape", None)
-        if shape != self._shape:
-            seen = f"shape {shape} for N = {self._size}" if shape is not None else type(value).__name__
-            message = f"the term {name} must be an (N,) array; reduce vectors with .sum(-1), spread numbers with np.full_like."
-            return RewardError("shape", message, line=line, seen=seen, term=name)
-        message = f"the term {name} must be floating point; multiply it by 1.0."
-        return RewardError("dtype", message, line=line, seen=str(value.dtype), term=name)
 
     def _refuse(self, stacked: Float, total: Float) -> None:
         remedy = "guard divisions, logarithms, roots and exponentials."
@@ -269,3 +251,55 @@ class BatchReward:
         message = f"the term {name} is not finite; {remedy}"
         seen, line = str(stacked[term, row]), self._module.lines.get(name, 0)
         raise RewardError("finite", message, line=line, seen=seen, term=name, row=row)
+
+
+def call_vectorised(
+    module: RewardModule,
+    shape: tuple[int],
+    state: State,
+    action: Any,
+    next_state: State,
+    memory: Memory,
+    np: namespace.ArrayNamespace,
+) -> list[Any]:
+    """Call a vectorised reward once.
+
+    :param shape: (N,).
+    :param np: the array functions of the library that the arrays belong to.
+    :returns: its terms in their order, each (N,) and floating point.
+    :raises RewardError: the code raised, or its output has wrong terms, shape or dtype.
+    """
+    try:
+        values = module.function(state, action, next_state, memory, np)
+    except (Exception, SystemExit) as error:
+        raise execute.translate_error(error, RewardError, action="the reward") from error
+    if type(values) is not dict or values.keys() != module.terms.keys():
+        raise _wrong_terms(module, values)
+    arrays = [values[name] for name in module.terms]
+    for name, value in zip(module.terms, arrays, strict=True):
+        if getattr(value, "shape", None) != shape or value.dtype.kind != "f":
+            raise _wrong_array(module, shape, name, value)
+    return arrays
+
+
+def _wrong_terms(module: RewardModule, values: Any) -> RewardError:
+    if not isinstance(values, dict):
+        message = "the reward must return a dict {term: (N,) array}."
+        return RewardError("return-type", message, seen=type(values).__name__)
+    declared = module.terms.keys()
+    missing, extra = sorted(declared - values.keys()), sorted(map(str, values.keys() - declared))
+    message = f"the reward must return exactly the declared terms: {', '.join(declared)}."
+    line = next((module.lines[name] for name in (*extra, *missing) if name in module.lines), 0)
+    return RewardError("terms", message, line=line, seen=f"missing {missing}, undeclared {extra}")
+
+
+def _wrong_array(module: RewardModule, expected: tuple[int], name: str, value: Any) -> RewardError:
+    line, shape = module.lines.get(name, 0), getattr(value, "shape", None)
+    if shape != expected:
+        seen = f"shape {shape} for N = {expected[0]}" if shape is not None else type(value).__name__
+        message = (
+            f"the term {name} must be an (N,) array; reduce vectors with .sum(-1), spread numbers with np.full_like."
+        )
+        return RewardError("shape", message, line=line, seen=seen, term=name)
+    message = f"the term {name} must be floating point; multiply it by 1.0."
+    return RewardError("dtype", message, line=line, seen=str(value.dtype), term=name)

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -33,6 +34,10 @@ class CheckResult:
     """What was checked."""
     act_microseconds: float = 0.0
     """Median time of one action of a policy."""
+    traceable: bool | None = None
+    """Whether a reward can be compiled for a device; None: not examined."""
+    obstacles: tuple[CheckFailure, ...] = ()
+    """Why it cannot, or was not examined although that was requested."""
 
     def __bool__(self) -> bool:
         return self.ok
@@ -55,6 +60,7 @@ def check(
     env: str,
     *,
     allow_unsandboxed: bool = False,
+    traceable: bool = False,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> CheckResult:
     """Check a reward as a session does, without training; or a code policy, or a feedback class.
@@ -63,6 +69,7 @@ def check(
         ``Feedback`` a feedback class.
     :param env: environment id, such as ``Hopper-v5``.
     :param allow_unsandboxed: run the code even if this kernel has no sandbox; only for code that you have read.
+    :param traceable: also examine whether a reward can be compiled for a device; imports JAX in the sandbox.
     :param data_dir: data folder of this machine; by default ``$DRESSAGE_HOME``, else the platform's folder.
     :returns: the result; what is wrong with the code is in it, never an exception.
     :raises InvalidArgument: for a reward that cannot be read.
@@ -71,7 +78,7 @@ def check(
     """
     source, environment = reward_source(reward), environment_id(env)
     with own_environments(data_dir):
-        report = check_source(source, environment, allow_unsandboxed=allow_unsandboxed)
+        report = check_source(source, environment, allow_unsandboxed=allow_unsandboxed, traceable=traceable)
     return CheckResult(
         ok=report.ok,
         problems=tuple(report.failures),
@@ -82,6 +89,8 @@ def check(
         milliseconds_per_step=report.milliseconds_per_step,
         source=source,
         act_microseconds=report.act_microseconds,
+        traceable=report.traceable,
+        obstacles=tuple(report.obstacles),
     )
 
 
@@ -95,9 +104,10 @@ def passed_text(result: CheckResult | CheckReport) -> str:
     return f"passed ({result.style}{times.get(result.style, usual)})"
 
 
-def check_source(source: str, environment: str, *, allow_unsandboxed: bool) -> CheckReport:
+def check_source(source: str, environment: str, *, allow_unsandboxed: bool, traceable: bool = False) -> CheckReport:
     """Check a source on the recorded episodes of an environment.
 
+    :param traceable: also examine whether a reward can be compiled for a device.
     :raises NotFound: for an unknown environment.
     :raises FailedPrecondition: if this kernel has no sandbox and ``allow_unsandboxed`` is not set.
     """
@@ -110,7 +120,7 @@ def check_source(source: str, environment: str, *, allow_unsandboxed: bool) -> C
     episodes = [episode for group in load_check_trajectories(card.id).values() for episode in group]
     with tempfile.TemporaryDirectory(prefix="dressage-check-") as scratch:
         checks: dict[str, Callable[..., CheckReport]] = {
-            "reward": check_reward_in_sandbox,
+            "reward": partial(check_reward_in_sandbox, traceable=traceable),
             "policy": check_policy_in_sandbox,
             "feedback": check_feedback_in_sandbox,
         }

@@ -24,6 +24,9 @@ _ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 _IMMUTABLE = "public, max-age=31536000, immutable"
 
 _SCRIPT_POLICY = "default-src 'none'; script-src 'self'; connect-src 'self'"
+_WASM_POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+_WASM_WORKER = "assets/mujoco-worker-"
+"""The only script that may compile WebAssembly."""
 
 _NOT_BUILT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Dressage</title>
 <h1>Dressage</h1><p>This installation has no built page. Build it with <code>make console</code> and reload.</p>
@@ -75,7 +78,7 @@ class Assets:
             "cache-control": _IMMUTABLE if path.startswith("assets/") else "no-cache",
             "vary": "accept-encoding",
             # A worker obeys the policy of its own script, not that of the page.
-            "content-security-policy": _SCRIPT_POLICY,
+            "content-security-policy": _WASM_POLICY if path.startswith(_WASM_WORKER) else _SCRIPT_POLICY,
         }
         if encoding != "identity":
             headers["content-encoding"] = encoding

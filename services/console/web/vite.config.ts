@@ -1,6 +1,8 @@
 import react from '@vitejs/plugin-react'
 import { defineConfig } from 'vite'
 
+import { mujocoWithoutEval } from './without-eval'
+
 export default defineConfig({
   plugins: [react()],
   build: {
@@ -12,5 +14,5 @@ export default defineConfig({
     sourcemap: false,
     chunkSizeWarningLimit: 1200,
   },
-  worker: { format: 'es' },
+  worker: { format: 'es', plugins: () => [mujocoWithoutEval()] },
 })

@@ -68,15 +68,18 @@ class CodeJudge:
         self._runner = runner
         self._log = structlog.get_logger("dressage.judge")
 
-    async def check_reward(self, source: str, environment: str, *, timeout: float | None) -> CheckedCode:
+    async def check_reward(
+        self, source: str, environment: str, *, traceable: bool, timeout: float | None
+    ) -> CheckedCode:
         """Check a reward on the shipped episodes.
 
+        :param traceable: also examine whether it can be compiled for a device.
         :raises NotFound: for an unknown environment.
         """
         card = load_card(environment)
         shipped = await asyncio.to_thread(control_trajectories, environment)
         episodes = [episode for group in shipped.values() for episode in group]
-        report = await self._runner.check_reward(source, card, episodes, timeout=timeout)
+        report = await self._runner.check_reward(source, card, episodes, traceable=traceable, timeout=timeout)
         self._log.info("checked", subject="reward", ok=report.ok, rules=[failure.rule for failure in report.failures])
         return CheckedCode(report)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.v1 import event_pb2, session_pb2
-from dressage.contracts import JudgeResult
+from dressage.contracts import CheckFailure, JudgeResult
 
 from dressage_judge.diagnosis import diagnose, failure_tags
 from dressage_judge.judging import CheckedCode, JudgedRollout
@@ -15,17 +17,23 @@ def check_response(checked: CheckedCode) -> pb.CheckResponse:
     report = checked.report
     return pb.CheckResponse(
         ok=report.ok,
-        failures=[
-            event_pb2.CheckFailure(rule=each.rule, line=each.line, message=each.message, seen=each.seen)
-            for each in report.failures
-        ],
+        failures=_check_failures(report.failures),
         terms=report.terms,
         latex=report.latex,
         style=report.style,
         milliseconds_per_thousand_rows=report.milliseconds_per_step,
         control_scores=checked.control_scores,
         act_microseconds=report.act_microseconds,
+        traceable=report.traceable,
+        obstacles=_check_failures(report.obstacles),
     )
+
+
+def _check_failures(failures: Sequence[CheckFailure]) -> list[event_pb2.CheckFailure]:
+    return [
+        event_pb2.CheckFailure(rule=each.rule, line=each.line, message=each.message, seen=each.seen)
+        for each in failures
+    ]
 
 
 def rollout_judgment(judged: JudgedRollout, *, threshold: float) -> pb.RolloutJudgment:

@@ -74,13 +74,21 @@ class SandboxRunner:
         self._threads = ThreadPoolExecutor(max_workers=bounds.concurrent, thread_name_prefix="sandbox")
 
     async def check_reward(
-        self, source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory], *, timeout: float | None
+        self,
+        source: str,
+        card: EnvironmentCard,
+        trajectories: Sequence[Trajectory],
+        *,
+        traceable: bool,
+        timeout: float | None,
     ) -> CheckReport:
         """Check a reward.
 
+        :param traceable: also examine whether it can be compiled for a device.
         :param timeout: seconds until the caller's deadline; None for none.
         """
-        return await self._check(functools.partial(check_reward_in_sandbox, source, card, trajectories), timeout)
+        check = functools.partial(check_reward_in_sandbox, source, card, trajectories, traceable=traceable)
+        return await self._check(check, timeout)
 
     async def check_judge(
         self, source: str, card: EnvironmentCard, trajectories: dict[str, list[Trajectory]], *, timeout: float | None

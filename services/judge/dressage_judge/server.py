@@ -27,7 +27,9 @@ class JudgeServicer(rpc.JudgeServiceServicer):
         timeout, judge, environment = context.time_remaining(), self._judge, request.environment
         match request.WhichOneof("subject"):
             case "reward_source":
-                checked = await judge.check_reward(request.reward_source, environment, timeout=timeout)
+                checked = await judge.check_reward(
+                    request.reward_source, environment, traceable=request.traceable, timeout=timeout
+                )
             case "policy_source":
                 seconds = request.act_seconds
                 checked = await judge.check_policy(

@@ -20,11 +20,12 @@ from dressage.sandbox.machine import Machine
 from dressage.serving.access import current_principal
 
 from dressage_orchestrator import resource_names, threads
-from dressage_orchestrator.clients import AgentClient
+from dressage_orchestrator.clients import AgentClient, JudgeClient
 from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import request_ids, retention, sessions, speeds
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
+from dressage_orchestrator.device_pools import NO_DEVICES, DevicePools
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.method import Estimate, Method, RoleCalls
@@ -45,6 +46,7 @@ class Sessions:
     """Operations on sessions, for servicers and benchmarks.
 
     :param pools: names of the available pools.
+    :param devices: which of them have devices.
     :param machine: memory and scratch space of a trainer, by the name of its pool.
     :param quotas: checks the quotas of sessions' owners.
     """
@@ -55,15 +57,19 @@ class Sessions:
         settings: Settings,
         database: Database,
         agent: AgentClient,
+        judge: JudgeClient,
         workflows: Workflows,
         methods: Methods,
         pools: Collection[str],
         machine: Callable[[str], Machine],
         quotas: Quotas,
+        devices: DevicePools = NO_DEVICES,
     ) -> None:
         self._settings = settings
         self._database = database
         self._agent = agent
+        self._judge = judge
+        self._devices = devices
         self._workflows = workflows
         self._methods = methods
         self._pools = pools
@@ -120,6 +126,7 @@ class Sessions:
             return known
         spec, uses_model = await self.prepare(request.spec)
         method = self._methods.of(spec)
+        await self._devices.place(spec, method, self._judge)
         session_id = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
 
         def record(tx: Transaction) -> v1.Session:
@@ -311,6 +318,7 @@ class Sessions:
         card = load_card(full.environment.removeprefix("environments/"))
         episode = full.environment_options.max_episode_steps or card.max_episode_steps
         method = self._methods.of(full)
+        placed = await self._devices.place(full, method, self._judge)
         part = method.estimate(full, episode_steps=episode)
         known = await self.read(lambda tx: speeds.mean(tx, part.kind, full.pool)) if part.kind else None
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
@@ -328,7 +336,7 @@ class Sessions:
             max_episode_steps=episode,
             terminates_when_unhealthy=_terminates(card, full),
             options_of_author=part.options_of_author,
-            note=method.note(full),
+            note="; ".join(filter(None, (placed, method.note(full)))),
         )
         await self._add_calls(answer, part, full)
         return answer

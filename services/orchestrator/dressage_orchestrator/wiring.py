@@ -28,7 +28,7 @@ from dressage.api.v1 import (
 from dressage.artifacts import ArtifactStore
 from dressage.errors import DressageError
 from dressage.sandbox.machine import UNKNOWN, Machine, memory_bytes
-from dressage.serving.channels import connect
+from dressage.serving.channels import connect, read_authorities
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
 from dressage.serving.stores import open_service_store
@@ -41,6 +41,7 @@ from dressage_orchestrator.api.gate import PublicGate
 from dressage_orchestrator.api.intents import IntentServicer
 from dressage_orchestrator.api.maintenance import MaintenanceServicer
 from dressage_orchestrator.api.paging import PageTokens
+from dressage_orchestrator.api.pools import Capacity, Pools
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
@@ -48,6 +49,7 @@ from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClie
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.sessions import ENDED_TOPIC
 from dressage_orchestrator.database.shared_secrets import shared_secret
+from dressage_orchestrator.device_pools import DevicePools
 from dressage_orchestrator.gauges import update_gauges
 from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import SINGLE_EXECUTOR, RunController
@@ -185,16 +187,19 @@ async def _assemble(
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify, controller.held = workflows.wake, workflows.held
     names = {settings.default_pool} if pools is None else set(pools)
-    cores = partial(_cores_of, pools, max(1, available_cores() // settings.max_parallel_runs))
+    local = Capacity(max(1, available_cores() // settings.max_parallel_runs), max_runs=settings.max_parallel_runs)
+    cores = partial(_cores_of, pools, local.cores)
     service = Sessions(
         settings=settings,
         database=database,
         agent=engine.agent,
+        judge=engine.judge,
         workflows=workflows,
         methods=methods,
         pools=names,
         machine=partial(_machine_of, pools),
         quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
+        devices=DevicePools.of(pools, settings.default_pool),
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
@@ -213,7 +218,10 @@ async def _assemble(
         workflows=workflows,
         launcher=lambda: controller.launcher,
     )
-    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs, principals, pages)
+    sessions = SessionServicer(
+        service, feedback, notifier, controller, pages, Pools(settings.default_pool, local, pools)
+    )
+    server = _server(settings, engine, notifier, service, sessions, benchmarks, retention, runs, principals, pages)
     return _Parts(database, controller, workflows, benchmarks, retention, runs, server, notifier, membership)
 
 
@@ -347,8 +355,10 @@ async def _collect(settings: Settings, parts: _Parts) -> None:
 
 
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
+    authorities = await asyncio.to_thread(read_authorities, settings.services_tls_ca_file)
+
     async def channel(address: str, token: SecretStr | None) -> grpc.aio.Channel:
-        opened = connect(address, token=token)
+        opened = connect(address, token=token, tls_ca=authorities)
         stack.push_async_callback(opened.close)
         return opened
 
@@ -372,7 +382,7 @@ def _server(
     engine: Engine,
     notifier: Notifier,
     service: Sessions,
-    feedback: HumanFeedback,
+    sessions: SessionServicer,
     benchmarks: Benchmarks,
     retention: Retention,
     runs: RunServicer,
@@ -381,7 +391,6 @@ def _server(
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
     server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
-    sessions = SessionServicer(service, feedback, notifier, engine.controller, pages)
     environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages)
     intents = IntentServicer(engine.agent, service, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, notifier, pages)

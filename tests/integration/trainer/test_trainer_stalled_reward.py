@@ -12,9 +12,10 @@ pytest.importorskip("mujoco")
 
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.sandbox.capabilities import capabilities
+from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
-from dressage_trainer.assignments.learner_process import LEARNER, LEARNER_LIMITS, died
+from dressage_trainer.assignments.learner_process import LEARNER, died
 from dressage_trainer.messages import MemberTask, ProgressMessage, TrainSpec, parse
 from dressage_trainer.speed.threads import learner_environment
 

@@ -7,7 +7,7 @@ from dressage.envs.cards import EnvironmentCard
 from dressage_llm_agent.template.abilities import HUMANOID_STANDUP
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Grade, graded
-from dressage_llm_agent.template.reward_terms import PLACES
+from dressage_llm_agent.template.reward_terms import PLACES, SITTING, STANDING
 from dressage_llm_agent.template.targets import (
     FLIPS,
     JUMPS,
@@ -248,8 +248,8 @@ def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         graded(
             "height",
             f"{head}[len({head}) // 2 :].mean()",
-            0.4,
-            0.9,
+            SITTING,
+            STANDING,
             "mean_head_height_by_standing",
             "stands",
             f"mean height of the head in the second half, by that of standing ({height:.2f} m): full marks from 0.9, none "

@@ -58,11 +58,6 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] 
 }
 
 
-# The stock bonuses, where 1 is too low: a humanoid falls within half a second, and two unbalanced poles cost more than 1 a
-# step, so that falling at once would be optimal.
-_ALIVE = {HUMANOID: 5.0, DOUBLE_PENDULUM: 10.0}
-
-
 def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:
     """Return the terms of a reward for an intent."""
     parts = _BUILDERS[intent.kind](intent, card)
@@ -105,7 +100,7 @@ def _alive(intent: ParsedIntent) -> Term:
     expression = "np.ones_like(next_state.x_velocity)"
     return Term(
         "alive",
-        _ALIVE.get(intent.environment, 1.0),
+        terms.alive_bonus(intent.environment),
         expression,
         "1 for every step before the episode ends",
         r"\mathbb{1}",

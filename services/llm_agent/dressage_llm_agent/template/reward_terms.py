@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import SWIMMER
+from dressage_llm_agent.template.abilities import DOUBLE_PENDULUM, HUMANOID, SWIMMER
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Term
 from dressage_llm_agent.template.targets import (
@@ -22,19 +22,43 @@ from dressage_llm_agent.template.targets import (
     turning_rate_field,
 )
 
+SITTING, STANDING = 0.4, 0.9
+"""Height of the head, by that of standing, from which a robot rises from sitting, and from which it stands."""
+
 PLACES = {"rightward": 0.5, "leftward": -0.5}
 """Target position of a cart on the rail, in m."""
 
+# The stock bonuses, where 1 is too low: a humanoid falls within half a second, and two unbalanced poles cost more than 1 a
+# step, so that falling at once would be optimal.
+_ALIVE = {HUMANOID: 5.0, DOUBLE_PENDULUM: 10.0}
+_HELD = 2.0  # reward of an exact speed
+_FURTHER = 1.25  # target speeds up to which more speed earns more, where the reward of speed is bounded
+
+
+def alive_bonus(environment: str) -> float:
+    """Return the bonus for each step before an episode ends early."""
+    return _ALIVE.get(environment, 1.0)
+
 
 def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """Velocity along the direction, or closeness to an exact target speed."""
+    """Velocity along the direction, or closeness to an exact target speed.
+
+    Walking at the target earns at least the bonus for staying up. Otherwise a robot that still falls every few seconds when it
+    walks would earn more by standing still.
+    """
     axis, sign = intent.axis, "" if intent.sign > 0 else "-"
     velocity = f"{sign}next_state.{axis}_velocity"
     target = speed_target(intent)
     # The target speed earns about as much as a walker's: a swimmer's speeds are hundredths of a m/s.
     weight = 1.0 if target.speed >= 0.5 else round(0.5 / target.speed, 1)
     unit = "m/s"
-    parts = [_rate("speed", velocity, target, way=intent.direction, unit=unit, weight=weight, symbol=f"{sign}v_{axis}")]
+    alive = alive_bonus(card.id) if card.can_terminate else 0.0
+    way, symbol = intent.direction, f"{sign}v_{axis}"
+    if not target.hold and alive > max(1.0, weight * target.speed):
+        parts = [_bounded_speed(velocity, target.speed, way=way, weight=alive, symbol=symbol)]
+    else:
+        held = max(_HELD, alive)
+        parts = [_rate("speed", velocity, target, way=way, unit=unit, weight=weight, symbol=symbol, held=held)]
     # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
     if len(place_fields(card)) > 1 and card.id != SWIMMER:
         other = "y" if axis == "x" else "x"
@@ -120,24 +144,41 @@ def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """The object's distance from the goal, and less so the hand's from the object."""
+    """The object's distance from the goal, and half as much the hand's from the object, as in the stock reward.
+
+    With less for the hand, an object that is struck halfway, with the hand away from it, would earn more than a hand at the
+    object, from which the push can continue.
+    """
     weight = 20.0 if "fast" in intent.qualities else 10.0
     goal, hand = "next_state.distance_object_to_goal", "next_state.distance_to_object"
     return [
         Term("distance", -weight, goal, "cost of the object's distance from the goal, m", "d"),
-        Term("hand", -2.0, hand, "cost of the hand's distance from the object, m", "d_{hand}"),
+        Term("hand", -0.5 * weight, hand, "cost of the hand's distance from the object, m", "d_{hand}"),
         Term("close", 2.0, f"np.exp(-np.square({goal} / 0.05))", "1 at the goal, 0.4 at 0.05 m", r"e^{-(d/0.05)^2}"),
     ]
 
 
 def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """The head's height, and the torso upright; every moment counts, so that sooner is better."""
+    """The head's height, most of all above that of sitting, and the torso upright; every moment counts, so sooner is better.
+
+    A robot that sits upright has half of the height. With a reward in proportion to the height, and all of that for the
+    posture, it would risk much by an attempt to stand.
+    """
     height = card.scales["standing_head_height"]
-    weight = 8.0 if "fast" in intent.qualities else 4.0
+    weight = 2.0 if "fast" in intent.qualities else 1.0
     head = f"np.clip(next_state.head_height / {height:.3f}, 0.0, 1.0)"
+    above = f"np.clip((next_state.head_height / {height:.3f} - {SITTING:g}) / {STANDING - SITTING:g}, 0.0, 1.0)"
+    meaning = f"0 with the head at {SITTING:g} of the height of standing, as in sitting, 1 from {STANDING:g}"
     return [
-        Term("height", weight, head, f"height of the head by that of standing, {height:.3f} m", "h / h_0"),
-        Term("posture", 1.0, "next_state.upright", "1 upright, 0 lying, -1 upside down", r"\cos\varphi"),
+        Term("height", 2.0 * weight, head, f"height of the head by that of standing, {height:.3f} m", "h / h_0"),
+        Term("standing", 4.0 * weight, above, meaning, rf"[(h / h_0 - {SITTING:g}) / {STANDING - SITTING:g}]_0^1"),
+        Term(
+            "posture",
+            1.0,
+            f"next_state.upright * {head}",
+            "cosine of the tilt, as far as the head is up",
+            r"\cos\varphi\,h / h_0",
+        ),
     ]
 
 
@@ -166,14 +207,35 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     return [angle, place]
 
 
-def _rate(name: str, rate: str, target: SpeedTarget, *, way: str, unit: str, symbol: str, weight: float = 1.0) -> Term:
-    """A rate, or its closeness to an exact target."""
+def _bounded_speed(velocity: str, target: float, *, way: str, weight: float, symbol: str) -> Term:
+    """Velocity up to somewhat more than the target, so that a large weight does not reward a leap that ends in a fall."""
+    return Term(
+        "speed",
+        weight,
+        f"np.minimum({velocity} / {target:g}, {_FURTHER:g})",
+        f"1 at {target:g} m/s {way}, 0 at rest, at most {_FURTHER:g}",
+        rf"\min({symbol} / {target:g}, {_FURTHER:g})",
+    )
+
+
+def _rate(
+    name: str,
+    rate: str,
+    target: SpeedTarget,
+    *,
+    way: str,
+    unit: str,
+    symbol: str,
+    weight: float = 1.0,
+    held: float = _HELD,
+) -> Term:
+    """A rate, or its closeness to an exact target, with the weight ``held``."""
     if not target.hold:
         quantity = f"{'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
         return Term(name, weight, rate, f"{way} {quantity}", f"({symbol})" if symbol.startswith("-") else symbol)
     return Term(
         name,
-        2.0,
+        held,
         f"np.maximum(1.0 - np.abs({rate} - {target.speed:g}) / {target.speed:g}, -1.0)",
         f"1 at {target.speed:g} {unit} {way}, 0 at rest and at twice that, at least -1",
         rf"\max(1 - |{symbol} - {target.speed:g}| / {target.speed:g}, -1)",

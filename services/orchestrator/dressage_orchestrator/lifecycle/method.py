@@ -41,6 +41,18 @@ class RoleCalls:
 
 
 @dataclass(frozen=True)
+class DeviceObstacle:
+    """Why a proposal cannot be trained on a pool of devices.
+
+    :param text: the reason; empty: it can, or there is no proposal yet.
+    :param moves: whether it therefore trains on a pool of CPU cores; False: it is not known whether it can.
+    """
+
+    text: str = ""
+    moves: bool = False
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Expected usage of one iteration.
 
@@ -247,6 +259,10 @@ class Method(Protocol):
         :raises InvalidArgument: naming ``proposal_source``.
         """
         return
+
+    async def device_obstacle(self, spec: v1.SessionSpec, *, judge: JudgeClient) -> DeviceObstacle:
+        """Why the proposal that a spec with defaults contains cannot be trained on a pool of devices; by default nothing."""
+        return DeviceObstacle()
 
     def goal(self, spec: v1.SessionSpec) -> str:
         """Score required to succeed, as text; by default the pass threshold."""

@@ -27,6 +27,7 @@ from dressage.contracts import RewardError
 from dressage.envs.cards import load_card
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from dressage.policies import PolicyCard
+from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import SandboxProcess
 
@@ -50,7 +51,6 @@ from dressage_trainer.assignments.delivery import (
 )
 from dressage_trainer.assignments.learner_process import (
     LEARNER,
-    LEARNER_LIMITS,
     died,
     failed,
     fetch_checkpoints,

@@ -101,6 +101,7 @@ class CheckRequest(google.protobuf.message.Message):
     ACT_SECONDS_FIELD_NUMBER: builtins.int
     EPISODE_STEPS_FIELD_NUMBER: builtins.int
     ROLLOUTS_FIELD_NUMBER: builtins.int
+    TRACEABLE_FIELD_NUMBER: builtins.int
     reward_source: builtins.str
     """Source of a reward."""
     judge_source: builtins.str
@@ -117,6 +118,8 @@ class CheckRequest(google.protobuf.message.Message):
     """Seconds that one action of a policy may take; 0 means 1."""
     episode_steps: builtins.int
     """Maximum number of steps of an episode; a judge must also judge episodes of this length. 0 means that of the card."""
+    traceable: builtins.bool
+    """Whether to examine also if a reward can be compiled for a device, for a pool of devices."""
     @property
     def null_controls(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Null controls that a judge must fail."""
@@ -140,9 +143,10 @@ class CheckRequest(google.protobuf.message.Message):
         act_seconds: builtins.float = ...,
         episode_steps: builtins.int = ...,
         rollouts: collections.abc.Iterable[builtins.str] | None = ...,
+        traceable: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["feedback_source", b"feedback_source", "judge_source", b"judge_source", "policy_source", b"policy_source", "reward_source", b"reward_source", "subject", b"subject"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["act_seconds", b"act_seconds", "environment", b"environment", "episode_steps", b"episode_steps", "feedback_source", b"feedback_source", "judge_source", b"judge_source", "null_controls", b"null_controls", "pass_threshold", b"pass_threshold", "policy_source", b"policy_source", "reward_source", b"reward_source", "rollouts", b"rollouts", "subject", b"subject"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["act_seconds", b"act_seconds", "environment", b"environment", "episode_steps", b"episode_steps", "feedback_source", b"feedback_source", "judge_source", b"judge_source", "null_controls", b"null_controls", "pass_threshold", b"pass_threshold", "policy_source", b"policy_source", "reward_source", b"reward_source", "rollouts", b"rollouts", "subject", b"subject", "traceable", b"traceable"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["subject", b"subject"]) -> typing.Literal["reward_source", "judge_source", "policy_source", "feedback_source"] | None: ...
 
 Global___CheckRequest: typing_extensions.TypeAlias = CheckRequest
@@ -193,6 +197,8 @@ class CheckResponse(google.protobuf.message.Message):
     MILLISECONDS_PER_THOUSAND_ROWS_FIELD_NUMBER: builtins.int
     CONTROL_SCORES_FIELD_NUMBER: builtins.int
     ACT_MICROSECONDS_FIELD_NUMBER: builtins.int
+    TRACEABLE_FIELD_NUMBER: builtins.int
+    OBSTACLES_FIELD_NUMBER: builtins.int
     ok: builtins.bool
     """Whether the code passed."""
     latex: builtins.str
@@ -203,6 +209,8 @@ class CheckResponse(google.protobuf.message.Message):
     """Milliseconds for a thousand rows of states."""
     act_microseconds: builtins.float
     """Microseconds of one action of a policy: the median on sample observations."""
+    traceable: builtins.bool
+    """Whether a reward can be compiled for a device; not set: not examined."""
     @property
     def failures(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
         """The failures."""
@@ -215,6 +223,10 @@ class CheckResponse(google.protobuf.message.Message):
     def control_scores(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Highest score that a judge gave each kind of null control; `time_reversed` includes the request's rollouts."""
 
+    @property
+    def obstacles(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.event_pb2.CheckFailure]:
+        """Why it cannot (rule `traceable`), or was not examined although that was requested; no failures of the check."""
+
     def __init__(
         self,
         *,
@@ -226,8 +238,12 @@ class CheckResponse(google.protobuf.message.Message):
         milliseconds_per_thousand_rows: builtins.float = ...,
         control_scores: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
         act_microseconds: builtins.float = ...,
+        traceable: builtins.bool | None = ...,
+        obstacles: collections.abc.Iterable[dressage.api.v1.event_pb2.CheckFailure] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["act_microseconds", b"act_microseconds", "control_scores", b"control_scores", "failures", b"failures", "latex", b"latex", "milliseconds_per_thousand_rows", b"milliseconds_per_thousand_rows", "ok", b"ok", "style", b"style", "terms", b"terms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_traceable", b"_traceable", "traceable", b"traceable"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_traceable", b"_traceable", "act_microseconds", b"act_microseconds", "control_scores", b"control_scores", "failures", b"failures", "latex", b"latex", "milliseconds_per_thousand_rows", b"milliseconds_per_thousand_rows", "obstacles", b"obstacles", "ok", b"ok", "style", b"style", "terms", b"terms", "traceable", b"traceable"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_traceable", b"_traceable"]) -> typing.Literal["traceable"] | None: ...
 
 Global___CheckResponse: typing_extensions.TypeAlias = CheckResponse
 

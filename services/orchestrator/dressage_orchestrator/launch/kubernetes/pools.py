@@ -94,6 +94,12 @@ class Pool(_Model):
         return self.cores or max(1, math.ceil(parse_quantity(quantity)))
 
     @property
+    def has_devices(self) -> bool:
+        """Whether its pods have GPUs, by the names that device plugins give them, such as ``nvidia.com/gpu``."""
+        amounts = {**self.resources.requests, **self.resources.limits}
+        return any(name.endswith("/gpu") and parse_quantity(amount) > 0 for name, amount in amounts.items())
+
+    @property
     def machine(self) -> Machine:
         """Memory and scratch space of a trainer."""
         memory = self.resources.limits.get("memory")

@@ -17,7 +17,7 @@ from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
-from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, Proposal
+from dressage_orchestrator.lifecycle.method import Deliverable, DeviceObstacle, Estimate, Evaluated, Method, Proposal
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import (
@@ -111,6 +111,19 @@ class RewardMethod(Method):
         if not report.ok:
             message = f"proposal_source does not pass its check: {shown(report.failures)}"
             raise InvalidArgument(message, field="proposal_source", reason="REWARD_REJECTED")
+
+    async def device_obstacle(self, full: v1.SessionSpec, *, judge: JudgeClient) -> DeviceObstacle:
+        """Return why the caller's reward cannot be compiled for a device. One that fails its check fails in the session."""
+        if not full.reward.reward_source:
+            return DeviceObstacle()
+        environment = full.environment.removeprefix("environments/")
+        request = judge_pb.CheckRequest(
+            environment=environment, reward_source=full.reward.reward_source, traceable=True
+        )
+        report = await judge.check(request)
+        if not report.ok or report.traceable:
+            return DeviceObstacle()
+        return DeviceObstacle(shown(report.obstacles), moves=report.HasField("traceable"))
 
     def goal(self, full: v1.SessionSpec) -> str:
         """Return the threshold of judgments."""

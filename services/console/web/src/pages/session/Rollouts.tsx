@@ -1,10 +1,10 @@
 // Recorded episodes: videos side by side under one clock, with the verdict of each judge, and a person's score.
-import { ActionIcon, Badge, Box, Button, Group, NumberInput, Pagination, Select, SimpleGrid, Slider, Stack, Switch, Text, Textarea, Tooltip } from '@mantine/core'
+import { ActionIcon, Badge, Box, Button, Group, NumberInput, Pagination, Select, SimpleGrid, Skeleton, Slider, Stack, Switch, Text, Textarea, Tooltip } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { notifications } from '@mantine/notifications'
-import { IconDownload, IconMovie, IconPlayerPause, IconPlayerPlay, IconPlayerTrackPrev } from '@tabler/icons-react'
+import { IconCube, IconDownload, IconMovie, IconPlayerPause, IconPlayerPlay, IconPlayerTrackPrev } from '@tabler/icons-react'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
-import { useEffect, useMemo, useRef, useState } from 'react'
+import { lazy, Suspense, useEffect, useMemo, useRef, useState } from 'react'
 
 import { artifactUrl, errorText, sessions } from '../../api/clients'
 import { Command, Empty, Panel, Problem } from '../../components/basics'
@@ -13,6 +13,9 @@ import { compact, short } from '../../lib/format'
 import type { Recorded } from './data'
 import { rolloutsOf, useAssignments } from './data'
 import type { TabProps } from './SessionPage'
+
+/** MuJoCo, three.js and the reader of recordings load when somebody opens 3D. */
+const Scene3D = lazy(() => import('./Scene3D').then((module) => ({ default: module.Scene3D })))
 
 const PER_PAGE = 12
 const KINDS = [
@@ -28,6 +31,8 @@ export function Rollouts({ name, session, iteration }: TabProps) {
   const [owner, setOwner] = useState<string | null>(null)
   const [lastOnly, setLastOnly] = useState(true)
   const [page, setPage] = useState(1)
+  const [scene, setScene] = useState<string | null>(null)
+  const panel = useRef<HTMLDivElement>(null)
   const shown = all.filter((entry) => (!lastOnly || entry.last) && (label === null || entry.rollout.label === label) && (owner === null || entry.owner === owner))
   const withVideo = shown.filter((entry) => entry.rollout.video !== '').map((entry) => entry.rollout.video)
   const best = session.bestVideo.startsWith(`${name}/iterations/${iteration}/`) ? session.bestVideo : ''
@@ -42,16 +47,40 @@ export function Rollouts({ name, session, iteration }: TabProps) {
   }
   return (
     <Stack>
-      {videos.length > 0 ? (
-        <Synchronised key={videos.join()} videos={videos} />
-      ) : (
-        <Panel title="Videos">
-          <Text size="sm" c="dimmed" mb="xs">
-            The video of the best policy is rendered when the session delivers it. Any rollout can be rendered from a terminal:
-          </Text>
-          <Command text={`dressage render ${name.split('/')[1]} --out video.mp4`} />
-        </Panel>
-      )}
+      <Box className="media">
+        <Box className={scene !== null && videos.length > 1 ? 'whole-row' : undefined!}>
+          {videos.length > 0 ? (
+            <Synchronised key={videos.join()} videos={videos} />
+          ) : (
+            <Panel title="Videos">
+              <Text size="sm" c="dimmed" mb="xs">
+                The video of the best policy is rendered when the session delivers it. Any rollout can be rendered from a terminal:
+              </Text>
+              <Command text={`dressage render ${name.split('/')[1]} --out video.mp4`} />
+            </Panel>
+          )}
+        </Box>
+        {all.length > 0 && (
+          <Box ref={panel} className={scene !== null && videos.length > 1 ? 'whole-row' : undefined!}>
+            <Panel title="3D">
+              {scene === null ? (
+                <Group gap="sm">
+                  <Button variant="light" leftSection={<IconCube size={16} />} onClick={() => setScene((shown[0] ?? all[0]!).rollout.artifact)}>
+                    Show in 3D
+                  </Button>
+                  <Text size="sm" c="dimmed" flex={1} miw={200}>
+                    Turn around the recorded states, play them slowly, see contact forces, and compare with a ghost.
+                  </Text>
+                </Group>
+              ) : (
+                <Suspense fallback={<Skeleton h={320} radius="md" />}>
+                  <Scene3D environment={session.spec?.environment ?? ''} entries={all} chosen={scene} onChoose={setScene} />
+                </Suspense>
+              )}
+            </Panel>
+          </Box>
+        )}
+      </Box>
       <Group align="flex-end" gap="sm">
         <Select aria-label="Member" placeholder="all members" clearable data={[...new Set(all.map((entry) => entry.owner))]} value={owner} onChange={setOwner} w={180} />
         <Select aria-label="Label" placeholder="all labels" clearable data={[...new Set(all.map((entry) => entry.rollout.label))]} value={label} onChange={setLabel} w={150} />
@@ -60,7 +89,15 @@ export function Rollouts({ name, session, iteration }: TabProps) {
       </Group>
       <SimpleGrid cols={{ base: 1, sm: 2, lg: 3 }} spacing="sm">
         {shown.slice((page - 1) * PER_PAGE, page * PER_PAGE).map((entry) => (
-          <Card key={entry.rollout.artifact + entry.rollout.label} entry={entry} name={name} />
+          <Card
+            key={entry.rollout.artifact + entry.rollout.label}
+            entry={entry}
+            name={name}
+            onScene={() => {
+              setScene(entry.rollout.artifact)
+              panel.current?.scrollIntoView({ block: 'nearest' })
+            }}
+          />
         ))}
       </SimpleGrid>
       {shown.length > PER_PAGE && <Pagination total={Math.ceil(shown.length / PER_PAGE)} value={page} onChange={setPage} size="sm" />}
@@ -68,7 +105,7 @@ export function Rollouts({ name, session, iteration }: TabProps) {
   )
 }
 
-function Card({ entry, name }: { entry: Recorded; name: string }) {
+function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene: () => void }) {
   const { rollout } = entry
   const [open, { toggle }] = useDisclosure(false)
   const verdicts = rollout.judgment?.verdicts ?? []
@@ -116,6 +153,9 @@ function Card({ entry, name }: { entry: Recorded; name: string }) {
           <Button size="compact-xs" variant="subtle" onClick={toggle} aria-expanded={open}>
             {open ? 'close' : 'score it yourself'}
           </Button>
+          <Button size="compact-xs" variant="subtle" color="gray" onClick={onScene} leftSection={<IconCube size={13} />} aria-label={`${entry.owner} ${rollout.label} in 3D`}>
+            3D
+          </Button>
           <Button component="a" size="compact-xs" variant="subtle" color="gray" href={artifactUrl(rollout.artifact, true)} leftSection={<IconDownload size={13} />}>
             trajectory
           </Button>
@@ -161,7 +201,7 @@ function Label({ rollout, name, onDone }: { rollout: string; name: string; onDon
 }
 
 /** Videos that play together: the first one's clock leads, the others follow it. */
-function Synchronised({ videos }: { videos: string[] }) {
+export function Synchronised({ videos, labels = videos.map((key) => key.split('/').slice(-3).join(' ')) }: { videos: string[]; labels?: string[] }) {
   const players = useRef<(HTMLVideoElement | null)[]>([])
   const [playing, setPlaying] = useState(false)
   const [time, setTime] = useState(0)
@@ -208,14 +248,14 @@ function Synchronised({ videos }: { videos: string[] }) {
               loop
               playsInline
               preload="metadata"
-              aria-label={`Video ${key.split('/').slice(-3).join(' ')}`}
+              aria-label={`Video ${labels[index]}`}
               onLoadedMetadata={(event) => {
                 const { duration } = event.currentTarget
                 setLength((old) => Math.max(old, duration))
               }}
             />
             <Text size="xs" c="dimmed" className="one-line">
-              {key.split('/').slice(-3).join(' ')}
+              {labels[index]}
             </Text>
           </Box>
         ))}
