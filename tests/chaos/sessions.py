@@ -26,7 +26,7 @@ _MODEL = "openai/scripted"
 _DELAY_SECONDS = 0.3
 """Before each answer, so that some kills meet a request on its way."""
 
-_REWARD = '''LATEX = r"1 - {weight}\\,x^2"
+_REWARD = """LATEX = r"1 - {weight}\\,x^2"
 TERMS = {{"alive": "1 for every step", "place": "cost of the squared distance"}}
 MEMORY = {{"steps": 0.0}}
 
@@ -35,7 +35,7 @@ def reward(state, action, next_state, memory, np):
     memory.steps = memory.steps + 1.0
     place = -{weight} * np.square(next_state.x_position) + 0.0001 * memory.steps
     return {{"alive": np.ones_like(next_state.pole_angle), "place": place}}
-'''
+"""
 
 _JUDGE = """def judge(trajectory, np):
     lasted = min(len(trajectory.action) / 1000.0, 0.9)

@@ -25,7 +25,12 @@ def tables(lines: list[dict[str, Any]]) -> str:
     for method, kind in groups:
         chosen = [line for line in lines if (line["method"], line["installation"]) == (method, kind)]
         different = sum(bool(line["differences"]) for line in chosen)
-        numbers = (len(chosen), sum(line["kills"] for line in chosen), sum(line["repeats"] for line in chosen), different)
+        numbers = (
+            len(chosen),
+            sum(line["kills"] for line in chosen),
+            sum(line["repeats"] for line in chosen),
+            different,
+        )
         rows.append((f"`{method}`", _INSTALLATIONS[kind], *numbers))
     total = [sum(row[column] for row in rows) for column in range(2, 6)]
     return "\n\n".join(
@@ -57,7 +62,9 @@ def _name(fault: dict[str, Any]) -> str:
         case "clock":
             return "clock jumps ahead" if fault["seconds"] > 0 else "clock jumps back"
         case _:
-            return {"cut": "connections cut", "delay": "connections delayed", "duplicate": "connections duplicated"}[kind]
+            return {"cut": "connections cut", "delay": "connections delayed", "duplicate": "connections duplicated"}[
+                kind
+            ]
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
