@@ -22,11 +22,14 @@ from dressage_console.protection import LOOPBACK_NAMES, Protection
 from dressage_console.settings import Settings
 
 
-def application(upstream: Upstream, *, hosts: tuple[str, ...] = (), static: Path = FOLDER) -> Starlette:
+def application(
+    upstream: Upstream, *, hosts: tuple[str, ...] = (), static: Path = FOLDER, secure_cookies: bool = False
+) -> Starlette:
     """The console as an ASGI application.
 
     :param hosts: host names that browsers may use; empty: any.
     :param static: folder of the built page.
+    :param secure_cookies: the cookie of the login is for HTTPS only.
     """
 
     async def health(request: Request) -> Response:
@@ -36,7 +39,7 @@ def application(upstream: Upstream, *, hosts: tuple[str, ...] = (), static: Path
     routes = [
         *(Mount(service.path, app=service) for service in api),
         Route("/healthz", health),
-        *login.routes(upstream),
+        *login.routes(upstream, secure=secure_cookies),
         *artifacts.routes(upstream),
         *Assets(static).routes(),
     ]
@@ -56,7 +59,7 @@ async def start(settings: Settings) -> RunningService:
     upstream = Upstream(channel, limits)
     hosts = settings.allowed_hosts or (LOOPBACK_NAMES if ipaddress.ip_address(host).is_loopback else ())
     tls = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
-    app = application(upstream, hosts=hosts)
+    app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies)
     server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
     address = await server.start()
     structlog.get_logger("dressage.console").info("listening", address=address)

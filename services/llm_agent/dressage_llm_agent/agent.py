@@ -46,7 +46,7 @@ from dressage_llm_agent.template import author, recorded_programs
 
 DEFAULT_VOTES = 3
 
-_MODEL_NEEDED = "choose a language model with --model, and set its provider's key in the environment of llm-agent"
+_MODEL_NEEDED = "choose a language model with --model, and set its provider's key where models are called"
 _REMEDIES = {
     "parameter_proposer": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",
     "critic": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",

@@ -5,7 +5,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 
-const ROOT = resolve(import.meta.dirname, '../../../../..')
+export const ROOT = resolve(import.meta.dirname, '../../../../..')
 const START_MS = 120_000
 export const TOKEN = 'token-of-the-browser-tests'
 
@@ -25,7 +25,8 @@ async function freePort(): Promise<number> {
 
 export class Server {
   private process: ChildProcess | null = null
-  private readonly folder = mkdtempSync(join(tmpdir(), 'dressage-console-'))
+  readonly token = TOKEN
+  readonly folder = mkdtempSync(join(tmpdir(), 'dressage-console-'))
   url = ''
 
   private constructor(
