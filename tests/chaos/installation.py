@@ -192,7 +192,8 @@ def installation(kind: Kind, folder: Path, *, clock: bool = False, disks: bool =
         ports = dict(zip((*SERVICES, *names, "provider"), numbers, strict=True))
         targets = {name: ports[name.partition(">")[2]] for name in names[:6]}
         environments = _environments(ports, folder)
-        database, store = None, DirectoryStore(folder / "artifacts")
+        database: Postgres | None = None
+        store: ArtifactStore = DirectoryStore(folder / "artifacts")
         if kind == "postgres":
             database, store = stack.enter_context(postgres()), _s3(stack, folder, ports, targets, environments)
             targets["orchestrator>database"] = database.port

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 
@@ -49,7 +50,13 @@ def spec(method: str, seed: int) -> v1.SessionSpec:
     result = v1.SessionSpec(intent="balance the pole", environment="environments/CartPole-v1", model=_MODEL, seed=seed)
     match method:
         case "parameters":
-            settings = {"target": 1e12, "episodes": 2, "report_episodes": 3, "warmup": 2, "episode_budget": 10}
+            settings: dict[str, Any] = {
+                "target": 1e12,
+                "episodes": 2,
+                "report_episodes": 3,
+                "warmup": 2,
+                "episode_budget": 10,
+            }
             result.parameters.CopyFrom(v1.ParameterSpec(search="r2po", **settings))
         case "code":
             result.max_iterations = 2
@@ -62,7 +69,12 @@ def spec(method: str, seed: int) -> v1.SessionSpec:
             result.environment_options.max_episode_steps = 100
             result.video_judging = v1.VIDEO_JUDGING_NONE
             result.pass_threshold = 1.0
-            training = {"seeds": 1, "steps_per_member": 4_096, "evaluations": 2, "evaluation_episodes": 3}
+            training: dict[str, Any] = {
+                "seeds": 1,
+                "steps_per_member": 4_096,
+                "evaluations": 2,
+                "evaluation_episodes": 3,
+            }
             result.reward.CopyFrom(v1.RewardSpec(**training))
         case _:
             raise AssertionError(method)

@@ -21,7 +21,7 @@ def tables(lines: list[dict[str, Any]]) -> str:
             else:
                 others[_name(fault)] += 1
     groups = sorted({(line["method"], line["installation"]) for line in lines})
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for method, kind in groups:
         chosen = [line for line in lines if (line["method"], line["installation"]) == (method, kind)]
         different = sum(bool(line["differences"]) for line in chosen)
