@@ -18,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # Seeds of `make chaos`, kills in each session, and the file that it continues.
 SEEDS ?= 0-47
-KILLS ?= 8
+KILLS ?= 12
 RESULTS ?= build/chaos.jsonl
 
 E2E_TESTS ?= tests/integration/kubernetes tests/integration/chart tests/e2e/kubernetes
@@ -64,6 +64,7 @@ test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference --group console
 	@tools/system-packages egl
 	@tools/system-packages prometheus
+	@tools/system-packages nginx
 	@tools/system-packages postgresql
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(RUN)/dressage envs install robotics
 	@$(call CONSOLE,unit)
@@ -74,7 +75,7 @@ test-slow: ## Run long proofs; docs/ records their results
 	@tools/system-packages postgresql
 	$(RUN)/pytest -m "slow and not cluster"
 
-chaos: ## Kill and disturb sessions, compare them with undisturbed ones; SEEDS=0-47 KILLS=8 RESULTS=FILE (docs/reliability.md)
+chaos: ## Kill and disturb sessions, compare them with undisturbed ones; SEEDS=0-47 KILLS=12 RESULTS=FILE (docs/reliability.md)
 	@$(SYNC) --group dev
 	@for part in egl postgresql faketime; do tools/system-packages $$part; done
 	$(RUN)/python -m tests.chaos.runner --seeds $(SEEDS) --kills $(KILLS) --results $(RESULTS)
@@ -127,6 +128,7 @@ programs: install ## Run or continue the experiment of docs/evidence/programs.md
 intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
 	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
 	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
+	$(RUN)/python tools/measured_sessions.py experiments/results/intents
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards
 	@$(SYNC) --group dev
@@ -138,8 +140,8 @@ audit: ## Compare the locked packages with known vulnerabilities (at most two mi
 	@$(SYNC) --group dev
 	@$(RUN)/python tools/audit.py
 
-sbom: ## Write bills of materials (CycloneDX) of the product and its five images below build/sbom
-	@for extra in local orchestrator llm-agent judge renderer trainer; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
+sbom: ## Write bills of materials (CycloneDX) of the product and its six images below build/sbom
+	@for extra in local orchestrator llm-agent judge renderer trainer console; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
 
 clean: ## Remove build results; keep trained policies
 	rm -rf .venv build dist services/console/web/node_modules services/console/web/src/gen services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

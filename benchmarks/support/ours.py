@@ -105,7 +105,7 @@ REWARDS = {
 
 
 def build(given: dict[str, Any], root: Path) -> list[Any]:
-    """The learner's groups."""
+    """The learner's groups: of PPO on the stock reward, or of ``algorithm`` on ``reward`` for ``steps``."""
     from dressage.contracts.reward import load_reward
     from dressage.envs import EnvOptions, make_batch
     from dressage.envs.cards import load_card
@@ -114,9 +114,16 @@ def build(given: dict[str, Any], root: Path) -> list[Any]:
     from dressage_trainer.messages import MemberTask, TrainSpec
 
     environment = given["environment"]
-    card, source = load_card(environment), REWARDS[environment]
+    card, source = load_card(environment), given.get("reward") or REWARDS[environment]
     members = tuple(MemberTask(f"m{i}", values, seed) for i, (values, seed) in enumerate(given["members"]))
-    spec = TrainSpec(environment=environment, reward_source=source, members=members, threads=given["threads"])
+    spec = TrainSpec(
+        environment=environment,
+        reward_source=source,
+        members=members,
+        threads=given["threads"],
+        algorithm=given.get("algorithm", ""),
+        steps_per_member=given.get("steps", 0),
+    )
     module = load_reward(source, card)
     setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root)
     return list(build_groups(setup, make_batch=make_batch))

@@ -54,7 +54,7 @@ _QUICK = {
     "MAX_REVIEWS": "0",
     "RETENTION_SECONDS": "0",
 }
-_KEPT = ("PATH", "HOME", "OMP_NUM_THREADS", "LANG", "DRESSAGE_PACKS")
+_KEPT = ("PATH", "HOME", "OMP_NUM_THREADS", "LANG", "PYTHONPATH", "DRESSAGE_PACKS")
 _TARGET = "dressage_trainer."
 _TRAINER = "trainer"
 _TOKEN = secrets.token_urlsafe(16)

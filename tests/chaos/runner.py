@@ -33,7 +33,7 @@ from tests.chaos.sessions import METHODS, Provider, spec
 _VARIANTS = 2
 """Sessions of each method, by seed; the schedules differ for every seed."""
 _SESSION_SECONDS = 600.0
-_BLOCK = 16
+_BLOCK = 8
 """Seeds in a row on one kind of installation."""
 _POLL_SECONDS = 0.1
 
@@ -63,7 +63,7 @@ class Chaos:
 
     def disturbed(self, seed: int, method: str, *, kills: int, faults: list[Fault] | None = None) -> dict[str, Any]:
         """Disturb one session; returns a line of the results."""
-        variant = seed % _VARIANTS
+        variant = seed // _BLOCK // 2 % _VARIANTS
         calm, length = self.calm(method, variant)
         chosen = schedule(seed, method, self.running, kills=kills) if faults is None else faults
         begun = time.monotonic()
@@ -233,7 +233,7 @@ def main() -> int:
     """Parse the command line and run."""
     parser = argparse.ArgumentParser(description="Kill and disturb sessions; compare them with undisturbed ones.")
     parser.add_argument("--seeds", default="0-7", help="seeds of schedules: FIRST-LAST (default: 0-7)")
-    parser.add_argument("--kills", type=int, default=8, help="kill -9 of processes in each session (default: 8)")
+    parser.add_argument("--kills", type=int, default=12, help="kill -9 of processes in each session (default: 12)")
     parser.add_argument("--results", type=Path, default=Path("build/chaos.jsonl"), help="file to append to")
     parser.add_argument("--installations", default="sqlite,postgres", help="kinds of installations")
     parser.add_argument("--methods", default=",".join(METHODS), help="methods of the sessions")

@@ -109,6 +109,7 @@ class Answer:
         the JSON), ``huge`` (10 MB of text), ``drip`` (half of the body, then nothing), ``endless`` (a body of half a gigabyte
         without a declared length).
     :param delay: seconds before it is sent. If the client disconnects before, the next such request gets it, without delay.
+    :param held: it is sent once this is set; a client that disconnects before counts as for ``delay``.
     :param repeat: whether it may be used repeatedly.
     """
 
@@ -122,6 +123,7 @@ class Answer:
     output_tokens: int = 50
     finish_reason: str = ""
     delay: float = 0.0
+    held: threading.Event | None = None
     repeat: bool = False
     reply: Callable[[Request], str] | None = None
 
@@ -214,7 +216,7 @@ class ScriptedServer:
         with self._lock:
             self.abandoned.append(request)
             if not answer.repeat:
-                self._left.insert(0, replace(answer, delay=0.0))
+                self._left.insert(0, replace(answer, delay=0.0, held=None))
 
     def stall(self) -> None:
         """Wait until the server stops."""
@@ -237,7 +239,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
             headers = {name.lower(): value for name, value in self.headers.items()}
             request = Request(_from_gemini(body) if gemini else body, headers)
             answer = server.take(request)
-            if answer.delay and self._disconnected_within(answer.delay):
+            if (answer.delay and self._disconnected_within(answer.delay)) or self._disconnected_while_held(answer):
                 server.give_back(request, answer)
                 self.close_connection = True
                 return
@@ -253,6 +255,12 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:  # noqa: C
                 return bool(readable) and not self.connection.recv(1, socket.MSG_PEEK)
             except ConnectionError:
                 return True
+
+        def _disconnected_while_held(self, answer: Answer) -> bool:
+            while answer.held is not None and not answer.held.is_set():
+                if self._disconnected_within(0.05):
+                    return True
+            return False
 
         def _answer(self, answer: Answer, model: str | None) -> None:
             if answer.fault == "stall":

@@ -6,7 +6,6 @@ Files and the folders made for them are private to their owner: artifacts hold i
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import BinaryIO
 
 TEMPORARY_PREFIX = ".tmp-"
 """Prefix of temporary files; no key begins with it."""
+
+_CHUNK = 1 << 20
 
 
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
@@ -80,12 +81,27 @@ def write_bytes(path: Path, data: bytes, *, if_absent: bool = False, synced: boo
     return write(path, fill, if_absent=if_absent, synced=synced)
 
 
-def copy(source: Path, path: Path, *, if_absent: bool = False) -> bool:
-    """Write the contents of another file; see `write`."""
+class SizeDiffers(Exception):
+    """A file does not have the size that it was to have."""
+
+
+def copy(source: Path, path: Path, *, if_absent: bool = False, size: int | None = None) -> bool:
+    """Write the contents of another file; see `write`.
+
+    :param size: in bytes, which the source must have; None: any.
+    :raises SizeDiffers: before more than the size is written.
+    """
 
     def fill(file: BinaryIO) -> None:
+        left = size
         with source.open("rb") as opened:
-            shutil.copyfileobj(opened, file, length=1 << 20)
+            while data := opened.read(_CHUNK):
+                if left is not None and len(data) > left:
+                    raise SizeDiffers
+                file.write(data)
+                left = None if left is None else left - len(data)
+        if left:
+            raise SizeDiffers
 
     return write(path, fill, if_absent=if_absent)
 

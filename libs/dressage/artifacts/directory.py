@@ -131,9 +131,9 @@ class DirectoryStore:
                         folder.rmdir()
         return deleted
 
-    def grant_put(self, key: str) -> Grant:
-        """Return a grant to write the key."""
-        return Grant(url=self._path(key).as_uri())
+    def grant_put(self, key: str, *, size: int | None = None, writer: str = "") -> Grant:
+        """Return a grant to write the key (see `ArtifactStore.grant_put`)."""
+        return Grant(url=self._path(key).as_uri(), size=size)
 
     def grant_get(self, key: str) -> Grant:
         """Return a grant to read the key."""

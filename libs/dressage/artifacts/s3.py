@@ -7,7 +7,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from minio.error import S3Error
 from minio.lifecycleconfig import AbortIncompleteMultipartUpload, LifecycleConfig, Rule
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from dressage.artifacts import s3_errors, s3_upload
+from dressage.artifacts import s3_errors, s3_presign, s3_upload
 from dressage.artifacts.keys import check_folder, check_key, check_prefix
 from dressage.artifacts.s3_client import credentials, make_client
 from dressage.artifacts.s3_options import S3Options
@@ -173,23 +173,30 @@ class S3Store:
         """Return 0: see `S3Options.abort_incomplete_days`."""
         return 0
 
-    def grant_put(self, key: str) -> Grant:
-        """Return a grant to write the key: a presigned URL."""
-        return self._grant("PUT", key)
+    def grant_put(self, key: str, *, size: int | None = None, writer: str = "") -> Grant:
+        """Return a grant to write the key: a presigned URL, whose signature includes size and writer.
+
+        It cannot be revoked, and so lives for the start of one upload.
+        """
+        headers = {"Content-Length": str(size)} if size is not None else {}
+        headers |= {s3_upload.WRITER_HEADER: writer} if writer else {}
+        url = self._presign("PUT", key, self.options.put_grant_seconds, headers)
+        return Grant(url=url, headers=headers, size=size)
 
     def grant_get(self, key: str) -> Grant:
         """Return a grant to read the key: a presigned URL."""
-        return self._grant("GET", key)
+        return Grant(url=self._presign("GET", key, self.options.grant_seconds, {}))
+
+    def _presign(self, method: str, key: str, seconds: int, headers: dict[str, str]) -> str:
+        name = self._name(key)
+        return self._do(
+            "grant",
+            key,
+            lambda: s3_presign.presign(self._public, method, self.bucket, name, headers=headers, seconds=seconds),
+        )
 
     def _name(self, key: str) -> str:
         return self.prefix + check_key(key)
-
-    def _grant(self, method: str, key: str) -> Grant:
-        # A presigned URL cannot be revoked: one that writes lives for the start of one upload.
-        seconds = self.options.put_grant_seconds if method == "PUT" else self.options.grant_seconds
-        name, expires = self._name(key), timedelta(seconds=seconds)
-        url = self._do("grant", key, lambda: self._public.get_presigned_url(method, self.bucket, name, expires=expires))
-        return Grant(url=url)
 
     def _write(self, key: str, contents: s3_upload.Contents, *, if_absent: bool) -> bool:
         name, writer, attempts = self._name(key), secrets.token_hex(8), 0

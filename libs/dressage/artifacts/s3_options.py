@@ -52,7 +52,7 @@ class S3Options(BaseSettings):
     part_bytes: int = Field(
         16 << 20, ge=5 << 20, le=512 << 20, description="larger files are uploaded in parts of this size"
     )
-    put_grant_seconds: int = Field(300, ge=60, le=604_800, description="lifetime of a presigned URL for an upload")
+    put_grant_seconds: int = Field(60, ge=30, le=604_800, description="lifetime of a presigned URL for an upload")
     grant_seconds: int = Field(3600, ge=60, le=604_800, description="lifetime of a presigned URL")
     connect_seconds: float = Field(5.0, gt=0, le=120, description="timeout for connecting")
     read_seconds: float = Field(60.0, gt=0, le=3600, description="timeout for reading")

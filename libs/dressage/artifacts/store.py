@@ -121,8 +121,15 @@ class ArtifactStore(Protocol):
         """
         ...
 
-    def grant_put(self, key: str) -> Grant:
-        """Return a grant to write the key."""
+    def grant_put(self, key: str, *, size: int | None = None, writer: str = "") -> Grant:
+        """Return a grant to write the key.
+
+        A bucket enforces size and writer by the signature of the URL, which expires soon. A directory's writers are processes
+        of its own user, and `transfer.upload` enforces the size.
+
+        :param size: of the file in bytes; None: any.
+        :param writer: who writes, ASCII; stored with the object of a bucket.
+        """
         ...
 
     def grant_get(self, key: str) -> Grant:

@@ -47,7 +47,10 @@ def upload(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
     target = _local_path(grant)
     if target is not None:
         try:
-            atomic.copy(path, target)
+            atomic.copy(path, target, size=grant.size)
+        except atomic.SizeDiffers:
+            message = f"{path.name} changed while it was uploaded; the grant is for {grant.size} bytes"
+            raise PermissionDenied(message, reason="GRANT_REFUSED") from None
         except OSError as error:
             raise _unavailable("upload", path.name, error) from error
         return

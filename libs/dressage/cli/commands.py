@@ -27,6 +27,7 @@ from dressage.cli.options import (
     TrainOptions,
     ViewOptions,
     Yes,
+    changed,
     given,
     grouped,
 )
@@ -64,6 +65,7 @@ def run(
     from dressage.cli.run import OutputOptions
     from dressage.cli.run import run as run_session
     from dressage.sdk import session_file
+    from dressage.sdk.argument_names import option_names
     from dressage.sdk.specs import SpecOptions, make_spec, recorded
 
     if schema:
@@ -87,7 +89,9 @@ def run(
     shown = OutputOptions(
         yes=yes, detach=detach, as_json=common.as_json, detail=view.detail, fail_below=view.fail_below
     )
-    raise typer.Exit(run_session(spec, server, shown))
+    with option_names(None if recording is None else {*changed(options), *(["intent"] if intent else [])}):
+        code = run_session(spec, server, shown)
+    raise typer.Exit(code)
 
 
 @grouped
@@ -122,12 +126,15 @@ def train(
 ) -> None:
     """Train with a reward file, without model and judge."""
     from dressage.cli.run import OutputOptions, run
+    from dressage.sdk.argument_names import option_names
     from dressage.sdk.specs import SpecOptions, make_spec
 
     intent = f"train on {reward.name}"
     spec = make_spec(SpecOptions(intent, env, iterations=1, reward=reward, train_only=True, **given(options)))
     shown = OutputOptions(yes=yes, detach=detach, as_json=common.as_json, detail=view.detail)
-    raise typer.Exit(run(spec, common.server(), shown))
+    with option_names():
+        code = run(spec, common.server(), shown)
+    raise typer.Exit(code)
 
 
 @grouped
@@ -169,6 +176,7 @@ def bench(
     runs; the same command continues it, and `dressage report` compares its results.
     """
     from dressage.cli import benchmarks, experiments
+    from dressage.sdk.argument_names import option_names
 
     server = common.server(api_base=options.api_base)
     if cases is not None and cases.suffix.lower() in experiments.SUFFIXES:
@@ -179,7 +187,9 @@ def bench(
         raise typer.BadParameter("only experiments (YAML) take it", param_hint="--parallel")
     report = out or Path("benchmark")
     plan = benchmarks.Plan(template=benchmarks.template(options), staged=staged, gate=gate, resume=resume, out=report)
-    raise typer.Exit(benchmarks.bench(cases, server, plan, as_json=common.as_json))
+    with option_names():
+        code = benchmarks.bench(cases, server, plan, as_json=common.as_json)
+    raise typer.Exit(code)
 
 
 @grouped

@@ -33,6 +33,15 @@ class SteerOptions:
     from_parent: str = ""
 
 
+STEER_OPTIONS = {
+    "note": "NOTE",
+    "proposal_source": "--reward",
+    "rebase_to": "--rebase-to",
+    "from_parent": "--from-parent",
+}
+"""Options by field of the request."""
+
+
 def steer(session: str, options: SteerOptions) -> Callable[[Any], Awaitable[pb.Session]]:
     """Send the directions and return the session."""
     source = read_source(options.reward, field="--reward") if options.reward is not None else ""

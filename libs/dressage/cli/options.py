@@ -429,6 +429,11 @@ def given(group: TrainOptions | RunOptions | CaseOptions) -> dict[str, Any]:
     return {name: value for name, value in vars(group).items() if value is not None}
 
 
+def changed(group: TrainOptions | RunOptions | CaseOptions) -> set[str]:
+    """Return the names of the options of a group that do not have their defaults."""
+    return {field.name for field in fields(group) if getattr(group, field.name) != field.default}
+
+
 LATEST = "@latest"
 
 

@@ -108,7 +108,9 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
             most, longest = plan["most_env_steps_per_iteration"], duration(60 * plan["most_minutes_per_iteration"])
             text.append(f"            continues while it improves: at most {most:,} steps, {longest} an iteration\n")
         if plan["measured"]:
-            text.append(f"            expected from a measured session: {plan['measured']}\n")
+            text.append(f"            expected from measured sessions: {plan['measured']}\n")
+        elif plan["most_env_steps_per_iteration"] > plan["env_steps_per_iteration"]:
+            text.append("            not measured for this intent: expected from the steps and their usual speed\n")
         if estimate.spec.reward.tune_hyperparameters and iterations > 1:
             most = counted(plan["max_env_steps"], "environment step")
             text.append(f"            the author may change the length and add a config: at most {most} in all\n")

@@ -160,11 +160,13 @@ def steer(
     Give a note, a proposal, new criteria, an iteration to start from, or whether to continue from its policies.
     """
     from dressage.cli import guidance
+    from dressage.sdk.argument_names import option_names
 
     options = guidance.SteerOptions(
         note=note, reward=reward, criteria=criteria, rebase_to=rebase_to, from_parent=from_parent
     )
-    _act(guidance.steer(session, options), "uses it in its next iteration", common)
+    with option_names(request=guidance.STEER_OPTIONS):
+        _act(guidance.steer(session, options), "uses it in its next iteration", common)
 
 
 @app.command()
@@ -240,7 +242,15 @@ def delete(
     force: Annotated[bool, typer.Option("--force", help="Cancel the session first if it runs.")] = False,
 ) -> None:
     """Mark a session as deleted; `undelete` restores it."""
-    _act(lambda client: client.delete_session(session, force=force), "is deleted", common, needs_server=False)
+    from dressage.errors import FailedPrecondition
+
+    try:
+        _act(lambda client: client.delete_session(session, force=force), "is deleted", common, needs_server=False)
+    except FailedPrecondition as error:
+        if error.reason != "SESSION_NOT_ENDED":
+            raise
+        message = f"{session} has not ended; cancel it first (`dressage sessions cancel {session}`), or add --force"
+        raise FailedPrecondition(message, reason=error.reason) from error
 
 
 @app.command()

@@ -83,8 +83,10 @@ def trace_reward(module: RewardModule, card: EnvironmentCard) -> CheckFailure | 
     """
     import jax
 
+    struct: Any = jax.ShapeDtypeStruct  # untyped
+
     def abstract(*shape: int, dtype: Any = np.float32) -> Any:
-        return jax.ShapeDtypeStruct((_ROWS, *shape), dtype)
+        return struct((_ROWS, *shape), dtype)
 
     try:
         reward = DeviceReward(module, _ROWS)

@@ -37,8 +37,8 @@ def make_batch(
     if is_plain(env_id):
         expected = "an environment whose card lists the method 'reward'"
         raise InvalidArgument(field="environment", problem="it has no batch", value=env_id, expected=expected)
-    _check_count("num_envs", num_envs, _MAX_ENVS)
-    _check_count("num_threads", num_threads, _MAX_THREADS)
+    check_count("num_envs", num_envs)
+    check_count("num_threads", num_threads, _MAX_THREADS)
     for name in fields or ():
         card.field(name)
     if env_id.startswith(custom.GYMNASIUM):
@@ -54,6 +54,10 @@ def make_batch(
     return MujocoBatch(card, num_envs, num_threads=num_threads, options=options, fields=fields)
 
 
-def _check_count(name: str, value: int, limit: int) -> None:
+def check_count(name: str, value: int, limit: int = _MAX_ENVS) -> None:
+    """Refuse a number that is no integer from 1 to ``limit``.
+
+    :raises InvalidArgument: naming it.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
         raise InvalidArgument(field=name, value=value, expected=f"an integer from 1 to {limit}")

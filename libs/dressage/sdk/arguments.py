@@ -1,84 +1,20 @@
-"""Arguments of the functions of `dressage`: names, folders and options as the command line takes them.
-
-Work that is shared with the command line names its options as the command line does (``--budget-dollars``). `python_names`
-turns them, and the fields of a session's spec that a server names, into the names of arguments (``budget_dollars``) where an
-error reaches a caller of a function.
-"""
+"""Arguments of the functions of `dressage`: folders and options as the command line takes them."""
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from dressage.client.endpoints import Trust
-from dressage.errors import DressageError, InvalidArgument
+from dressage.errors import InvalidArgument
 from dressage.local.connection import ServerOptions
 from dressage.places import FOLDERS
 from dressage.places import data_dir as folder_in_use
 from dressage.sdk.role_options import by_role
-
-_OPTION = re.compile(
-    r"`[^`]*`|(?<![\w-])--([a-z]+(?:-[a-z]+)*)|\bINTENT\b|(?<![\w.])options(?=\.\w)|\bspec\.(?:reward\.)?([a-z_]+)(?:\.[a-z_]+\b)?"
-)
-_RENAMED = {
-    "env-option": "env_options",
-    "video-option": "video_options",
-    "config": "configs",
-    "set": "settings",
-    "INTENT": "intent",
-    "options": "env_options",
-}
-_FIELDS = {
-    "environment": "env",
-    "environment_options": "env_options",
-    "steps_per_member": "steps",
-    "max_steps_per_member": "steps",
-    "max_iterations": "iterations",
-    "pass_threshold": "threshold",
-    "reward_source": "reward",
-    "judge_source": "judge",
-    "config_variants": "variants",
-    "tune_hyperparameters": "tune",
-    "approve_before_evaluation": "approve",
-    "video_judging": "video",
-    "spec.budget.dollars": "budget_dollars",
-    "spec.budget.tokens": "budget_tokens",
-    "spec.budget.env_steps": "budget_steps",
-    "spec.budget.wall_time": "budget_minutes",
-}
-"""Arguments whose names differ from those of the fields."""
-
-
-@contextmanager
-def python_names() -> Iterator[None]:
-    """Rename options in the message of an error: ``--data-dir`` becomes ``data_dir``; quoted commands stay."""
-    try:
-        yield
-    except DressageError as error:
-        error.message = _renamed(error.message)
-        error.args = (error.message,)
-        if isinstance(error, InvalidArgument):
-            error.field = _renamed(error.field)
-        raise
-
-
-def _renamed(text: str) -> str:
-    def name(match: re.Match[str]) -> str:
-        text = match.group()
-        if text.startswith("`"):
-            return text
-        if field := match.group(2):
-            inner = text.partition(f"{field}.")[2]
-            return _FIELDS.get(text) or _FIELDS.get(field, field) + (f".{inner}" if inner else "")
-        option = match.group(1) or match.group()
-        return _RENAMED.get(option, option.replace("-", "_"))
-
-    return _OPTION.sub(name, text)
 
 
 def environment_id(env: str) -> str:

@@ -32,7 +32,8 @@ from dressage.errors import DeadlineExceeded, InvalidArgument
 from dressage.sandbox import ChannelClosed, Limits, ProtocolError, SandboxFailure, SandboxProcess
 from dressage.sandbox.pipe import MALFORMED
 from dressage.sandbox.scratch import remove_scratch
-from dressage.sdk.arguments import environment_id, own_environments, python_names
+from dressage.sdk.argument_names import python_names
+from dressage.sdk.arguments import environment_id, own_environments
 from dressage.sdk.reward_source import Reward, reward_source
 
 _LIMITS = Limits(memory_bytes=1 << 30, file_bytes=1 << 20, open_files=64, processes=64)

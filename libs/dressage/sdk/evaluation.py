@@ -16,7 +16,8 @@ import numpy as np
 
 from dressage.errors import InvalidArgument
 from dressage.policies import Policy, ProgramPolicy
-from dressage.sdk.arguments import environment_id, own_environments, python_names
+from dressage.sdk.argument_names import python_names
+from dressage.sdk.arguments import environment_id, own_environments
 from dressage.sdk.code_policy import SandboxedPolicy
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from dressage.policies import (
     program_from_bytes,
 )
 from dressage.policies import load as load_bundle
-from dressage.sdk.arguments import preserved_logging, python_names, server_options
+from dressage.sdk.argument_names import python_names
+from dressage.sdk.arguments import preserved_logging, server_options
 from dressage.sdk.code_policy import SandboxedPolicy
 
 

@@ -21,13 +21,13 @@ from dressage.client import Client
 from dressage.client.loop import LoopThread
 from dressage.local.connection import Connection, ServerOptions, Start, connect, refuse_unusable
 from dressage.sdk import preflight, progress, screen
+from dressage.sdk.argument_names import python_names
 from dressage.sdk.arguments import (
     config_texts,
     environment_id,
     own_environments,
     pairs,
     preserved_logging,
-    python_names,
     server_options,
 )
 from dressage.sdk.criteria import parse_criteria

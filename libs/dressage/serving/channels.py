@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
 from pydantic import SecretStr
 
+from dressage.errors import FailedPrecondition
 from dressage.serving.server import MAX_MESSAGE_BYTES
 
 # AIP-194: only UNAVAILABLE is generally safe to retry; requests that create something have a request_id.
@@ -67,6 +69,22 @@ class _Token(
 
     async def intercept_stream_stream(self, continuation: Callable[..., Any], details: Any, requests: Any) -> Any:
         return await continuation(self._with_token(details), requests)
+
+
+def read_authorities(file: Path | None) -> str:
+    """Return the PEM certificates of a file for `connect`; empty without a file.
+
+    :raises FailedPrecondition: if it cannot be read or has none.
+    """
+    if file is None:
+        return ""
+    try:
+        text = file.read_text("ascii")
+    except (OSError, UnicodeError) as error:
+        raise FailedPrecondition(f"{file}: cannot be read: {error}", reason="BAD_CERTIFICATE") from error
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise FailedPrecondition(f"{file}: has no PEM certificate", reason="BAD_CERTIFICATE")
+    return text
 
 
 def connect(address: str, *, token: SecretStr | str | None = None, tls_ca: str = "") -> grpc.aio.Channel:

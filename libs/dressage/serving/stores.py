@@ -125,8 +125,8 @@ class MeteredStore:
         with self._measured("delete"):
             return self.inner.delete_remains(before)
 
-    def grant_put(self, key: str) -> Grant:
-        return self.inner.grant_put(key)
+    def grant_put(self, key: str, *, size: int | None = None, writer: str = "") -> Grant:
+        return self.inner.grant_put(key, size=size, writer=writer)
 
     def grant_get(self, key: str) -> Grant:
         return self.inner.grant_get(key)

@@ -1,24 +1,35 @@
-"""Measured sessions by class of intent, from ``measured.toml``: what a plan expects of a session of that class."""
+"""Measured sessions by class of intent: what a plan expects of a session of that class.
+
+``measured_intents.toml`` has the sessions of the experiment `experiments/intents.yaml`, once it has run;
+``tools/measured_sessions.py`` writes it. ``measured.toml`` has single sessions that were measured by hand, which count where
+that experiment has none.
+"""
 
 from __future__ import annotations
 
 import functools
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+
+INTENTS = "measured_intents.toml"
+"""The file of the experiment's sessions, in this package."""
 
 
 @dataclass(frozen=True)
 class MeasuredSession:
-    """A session that passed.
+    """Sessions of one intent.
 
     :param environment: environment id.
     :param words: words that an intent of its class contains, in lower case.
     :param seeds: seeds of its config.
-    :param steps: environment steps of each seed at the delivered checkpoint.
-    :param core_seconds: processor time from the sentence to the confirmed policy, over all processes.
+    :param steps: environment steps of each seed at the delivered checkpoint; median of the sessions that passed.
+    :param core_seconds: processor time from the sentence to the confirmed policy, over all processes; median as well.
     :param source: how it was measured.
+    :param sessions: number of sessions.
+    :param passed: number of those that passed.
     """
 
     environment: str
@@ -28,24 +39,42 @@ class MeasuredSession:
     steps: int
     core_seconds: float
     source: str
+    sessions: int = 1
+    passed: int = 1
 
     def text(self) -> str:
         """Return what was measured, in one line."""
-        return f"{self.intent!r} passed after {self.steps:,} steps of each of {self.seeds} seeds"
+        text = f"{self.intent!r} passed after {self.steps:,} steps of each of {self.seeds} seeds"
+        return text if self.sessions == 1 else f"{text} in {self.passed} of {self.sessions} sessions"
 
 
 def measured_session(environment: str, intent: str) -> MeasuredSession | None:
-    """Return the measured session of an intent's class, that of the most words; None if there is none."""
+    """Return the measured session of an intent's class, that of the most words.
+
+    None if there is none, or if most sessions of the class did not pass: how long one takes that does is then unknown.
+    """
+    return closest(sessions(), environment, intent)
+
+
+def closest(entries: Sequence[MeasuredSession], environment: str, intent: str) -> MeasuredSession | None:
+    """Return the entry of an intent's class as `measured_session`; of equal ones the first."""
     words = set(re.findall(r"[a-z]+", intent.lower()))
-    fitting = [entry for entry in sessions() if entry.environment == environment and words.issuperset(entry.words)]
-    return max(fitting, key=lambda entry: len(entry.words), default=None)
+    fitting = [entry for entry in entries if entry.environment == environment and words.issuperset(entry.words)]
+    nearest = max(fitting, key=lambda entry: len(entry.words), default=None)
+    return nearest if nearest is not None and 2 * nearest.passed >= nearest.sessions else None
 
 
 @functools.cache
 def sessions() -> tuple[MeasuredSession, ...]:
-    """Return all measured sessions."""
-    text = resources.files("dressage.training").joinpath("measured.toml").read_text("utf-8")
+    """Return all measured sessions, those of the experiment first."""
+    folder = resources.files("dressage.training")
+    files = [folder.joinpath(name) for name in (INTENTS, "measured.toml")]
+    return tuple(entry for file in files if file.is_file() for entry in parse_sessions(file.read_text("utf-8")))
+
+
+def parse_sessions(text: str) -> tuple[MeasuredSession, ...]:
+    """Return the sessions that a TOML file holds."""
     return tuple(
         MeasuredSession(**{**entry, "words": tuple(entry["words"]), "core_seconds": float(entry["core_seconds"])})
-        for entry in tomllib.loads(text)["session"]
+        for entry in tomllib.loads(text).get("session", ())
     )

@@ -47,8 +47,11 @@ def authorization(headers: Any) -> str | None:
     return f"Bearer {entry.value}" if entry is not None and entry.value else None
 
 
-def routes(upstream: Upstream) -> list[Route]:
-    """`/login`: GET whether calls are accepted, POST a token, DELETE the cookie."""
+def routes(upstream: Upstream, *, secure: bool = False) -> list[Route]:
+    """`/login`: GET whether calls are accepted, POST a token, DELETE the cookie.
+
+    :param secure: browsers come by HTTPS, whatever this server sees: the cookie is for HTTPS only.
+    """
 
     async def read(request: Request) -> Response:
         code = await probe(upstream, authorization(request.headers))
@@ -63,9 +66,9 @@ def routes(upstream: Upstream) -> list[Route]:
             text = "The token is wrong." if code in (401, 403) else "The server does not answer."
             return JSONResponse({"message": text}, code, _NO_STORE)
         response = Response(status_code=204, headers=_NO_STORE)
-        secure = request.url.scheme == "https"
+        https = secure or request.url.scheme == "https"
         name = cookie_name(request.headers.get("host", ""))
-        response.set_cookie(name, token, httponly=True, samesite="strict", secure=secure, path="/")
+        response.set_cookie(name, token, httponly=True, samesite="strict", secure=https, path="/")
         return response
 
     async def log_out(request: Request) -> Response:

@@ -25,12 +25,18 @@ from dressage_console.usage import Usage
 
 
 def application(
-    upstream: Upstream, *, hosts: tuple[str, ...] = (), static: Path = FOLDER, usage: Usage | None = None
+    upstream: Upstream,
+    *,
+    hosts: tuple[str, ...] = (),
+    static: Path = FOLDER,
+    secure_cookies: bool = False,
+    usage: Usage | None = None,
 ) -> Starlette:
     """The console as an ASGI application.
 
     :param hosts: host names that browsers may use; empty: any.
     :param static: folder of the built page.
+    :param secure_cookies: the cookie of the login is for HTTPS only.
     :param usage: figures of a Prometheus server; None: there is none.
     """
 
@@ -41,7 +47,7 @@ def application(
     routes = [
         *(Mount(service.path, app=service) for service in api),
         Route("/healthz", health),
-        *login.routes(upstream),
+        *login.routes(upstream, secure=secure_cookies),
         *artifacts.routes(upstream),
         *figures.routes(upstream, usage or Usage("")),
         *Assets(static).routes(),
@@ -63,7 +69,7 @@ async def start(settings: Settings) -> RunningService:
     hosts = settings.allowed_hosts or (LOOPBACK_NAMES if ipaddress.ip_address(host).is_loopback else ())
     tls = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
     usage = Usage(settings.prometheus_url, settings.prometheus_selector)
-    app = application(upstream, hosts=hosts, usage=usage)
+    app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies, usage=usage)
     server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
     address = await server.start()
     structlog.get_logger("dressage.console").info("listening", address=address)

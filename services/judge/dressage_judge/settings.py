@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dressage.serving.settings import ServingSettings
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
@@ -17,6 +19,9 @@ class Settings(ServingSettings):
     renderer_address: str = Field("", description="host:port of renderer; empty: no video judging")
     llm_agent_token: SecretStr | None = Field(None, description="bearer token of this service at llm-agent")
     renderer_token: SecretStr | None = Field(None, description="bearer token of this service at renderer")
+    services_tls_ca_file: Path | None = Field(
+        None, description="CA certificates (PEM) that verify llm-agent and renderer; no TLS to them if not set"
+    )
     video_seconds: float = Field(900.0, ge=5, le=86_400, description="deadline of one call to llm-agent or renderer")
     sandboxes: int = Field(2, ge=1, le=256, description="concurrent runs of generated code")
     max_waiting: int = Field(256, ge=0, le=10_000, description="calls that may wait for a sandbox")

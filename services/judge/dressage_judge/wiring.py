@@ -8,7 +8,7 @@ import grpc
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.artifacts import ArtifactStore
 from dressage.sandbox.scratch import remove_scratch
-from dressage.serving.channels import connect
+from dressage.serving.channels import connect, read_authorities
 from dressage.serving.server import GrpcServer, RunningService
 from dressage.serving.stores import open_service_store
 
@@ -65,8 +65,9 @@ def _video_judge(settings: Settings, code: CodeJudge, channels: list[grpc.aio.Ch
     """
     if not settings.llm_agent_address or not settings.renderer_address:
         return None
-    channels.append(connect(settings.llm_agent_address, token=settings.llm_agent_token))
-    channels.append(connect(settings.renderer_address, token=settings.renderer_token))
+    authorities = read_authorities(settings.services_tls_ca_file)
+    channels.append(connect(settings.llm_agent_address, token=settings.llm_agent_token, tls_ca=authorities))
+    channels.append(connect(settings.renderer_address, token=settings.renderer_token, tls_ca=authorities))
     agent, renderer = channels[-2:]
     return VideoJudge(
         agent=AgentClient(agent), renderer=RendererClient(renderer), code=code, seconds=settings.video_seconds

@@ -24,6 +24,7 @@ from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription
 from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.tokens import count_tokens
 from dressage_llm_agent.provider.vision import Vision
+from dressage_llm_agent.purchases import Purchases
 from dressage_llm_agent.recorded import PREFIX as RECORDED
 from dressage_llm_agent.recorded import RecordedJournal, Recordings
 from dressage_llm_agent.roles.base import Role
@@ -45,7 +46,7 @@ from dressage_llm_agent.template import author, recorded_programs
 
 DEFAULT_VOTES = 3
 
-_MODEL_NEEDED = "choose a language model with --model, and set its provider's key in the environment of llm-agent"
+_MODEL_NEEDED = "choose a language model with --model, and set its provider's key where models are called"
 _REMEDIES = {
     "parameter_proposer": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",
     "critic": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",
@@ -111,6 +112,7 @@ class Agent:
         self._metrics = metrics
         self._now = now
         self._tasks = 0
+        self._purchases = Purchases()
 
     def model(self, name: str) -> str:
         """Return the name of a model, or of the default model for an empty name."""
@@ -160,6 +162,10 @@ class Agent:
             except TimeoutError:
                 message = f"the task of {role} did not end within {self._limits.task_seconds:g} s"
                 raise DeadlineExceeded(message, reason="LLM_TASK_TIMEOUT") from None
+
+    async def drain(self, seconds: float) -> None:
+        """Wait so long for requests to providers that are on their way, whose callers are gone."""
+        await self._purchases.drain(seconds)
 
     async def describe(self, model: str, api_base: str = "") -> ModelDescription:
         """Describe a model; the default model for an empty name."""
@@ -222,6 +228,7 @@ class Agent:
             metrics=self._metrics,
             load=self._attachments.load,
             ledger=ledger,
+            purchases=self._purchases,
         )
 
     def _journal(self, task: agent_pb.Task, *, model: str, role: str) -> Journal:

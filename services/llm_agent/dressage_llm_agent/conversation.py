@@ -7,6 +7,7 @@ the messages, so a conversation that is repeated after a crash takes the same tu
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
@@ -21,6 +22,7 @@ from dressage_llm_agent.costs import Ledger
 from dressage_llm_agent.journal import Journal, ToolOutcome
 from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, Message, Provider, Reply, ToolCall
+from dressage_llm_agent.purchases import Purchase, Purchases, persistently
 from dressage_llm_agent.roles import prompts
 from dressage_llm_agent.roles.base import ReplyProblem, Role
 from dressage_llm_agent.tasks import RoleResult, RoleTask, Vote
@@ -73,6 +75,7 @@ class Conversation:
 
     :param load: loads the attachments of messages.
     :param ledger: adds up the cost; several conversations about one task share one.
+    :param purchases: the requests on their way, of all conversations.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class Conversation:
         metrics: LlmMetrics,
         load: Load = _unchanged,
         ledger: Ledger | None = None,
+        purchases: Purchases | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._role = role
@@ -99,6 +103,7 @@ class Conversation:
         self._clock = clock
         self._load = load
         self._ledger = ledger or Ledger()
+        self._purchases = purchases or Purchases()
         self._turn = 0
         self._calls = 0
 
@@ -153,10 +158,34 @@ class Conversation:
 
     async def _ask(self, request: CompletionRequest) -> Reply:
         """The reply to a turn: the journalled one, or a new one, which is journalled before it is used."""
-        recorded = await self._journal.reply(self._turn, request)
-        if recorded is not None:
+        entry = self._journal.entry(self._turn, request)
+        if not entry:
+            purchase = Purchase()
+            obtained: Awaitable[Reply] = self._obtain(self._turn, request, purchase)
+        else:
+            turn = self._turn
+            purchase, task = self._purchases.join(entry, lambda own: self._obtain(turn, request, own))
+            obtained = asyncio.shield(task)  # a request that was sent is paid for, so it outlives its caller
+        try:
+            reply = await obtained
+        except DressageError:
+            self._count(purchase)
+            raise
+        if not self._count(purchase):
             self._ledger.journal_hits += 1
             self._metrics.journal_hit(role=self._role.name)
+        return reply
+
+    def _count(self, purchase: Purchase) -> bool:
+        """Add the cost of a reply, unless another caller has; return whether it did."""
+        usage = purchase.uncounted()
+        if usage is not None:
+            self._ledger.add(usage)
+        return usage is not None
+
+    async def _obtain(self, turn: int, request: CompletionRequest, purchase: Purchase) -> Reply:
+        recorded = await self._journal.reply(turn, request)
+        if recorded is not None:
             return recorded
         self._ledger.check(self._options.budget)
         begun = self._clock()
@@ -165,11 +194,11 @@ class Conversation:
         except DressageError as error:
             self._metrics.failed(model=request.model, role=self._role.name, reason=error.reason)
             raise
-        self._ledger.add(reply.usage)
+        purchase.usage = reply.usage
         self._metrics.answered(
             model=request.model, role=self._role.name, usage=reply.usage, seconds=self._clock() - begun
         )
-        return await self._journal.record(self._turn, request, reply)
+        return await persistently(lambda: self._journal.record(turn, request, reply))
 
     async def _run_tools(self, calls: tuple[ToolCall, ...], *, sample: int) -> list[Message]:
         messages = []

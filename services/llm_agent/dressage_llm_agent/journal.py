@@ -34,6 +34,10 @@ class ToolOutcome:
 class Journal(Protocol):
     """The journal of one conversation."""
 
+    def entry(self, turn: int, request: CompletionRequest) -> str:
+        """Return a name of a turn's request that is unique in the store; empty if nothing is stored."""
+        ...
+
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
         """Return the reply for this turn; None if there is none yet.
 
@@ -71,6 +75,10 @@ class StoreJournal:
         self._prefix = f"{session}/llm/{key}"
         self._redactor = redactor
         self._now = now
+
+    def entry(self, turn: int, request: CompletionRequest) -> str:
+        """See `Journal`."""
+        return f"{self._key(turn, request.sample)} {request.sha256()}"
 
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
         """See `Journal`."""
@@ -158,6 +166,10 @@ class StoreJournal:
 
 class NoJournal:
     """The journal of tasks outside of a session: it stores nothing."""
+
+    def entry(self, turn: int, request: CompletionRequest) -> str:
+        """Return no name."""
+        return ""
 
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
         """Return None."""

@@ -130,6 +130,10 @@ class RecordedJournal:
         self._key = key
         self._role = role
 
+    def entry(self, turn: int, request: CompletionRequest) -> str:
+        """See `Journal`."""
+        return self._journal.entry(turn, request)
+
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
         """Return the reply of the session, or of the recording.
 

@@ -42,7 +42,12 @@ async def start(
     full_name = agent_service_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
     servicer = AgentServicer(agent, tool_seconds=settings.tool_seconds)
     server.add(agent_service_pb2_grpc.add_AgentServiceServicer_to_server, servicer, full_name)
-    return RunningService(address=await server.start(), stop=server.stop)
+
+    async def stop() -> None:
+        await server.stop()
+        await agent.drain(settings.grace_seconds)
+
+    return RunningService(address=await server.start(), stop=stop)
 
 
 def make_agent(settings: Settings, *, store: ArtifactStore | None = None, provider: Provider | None = None) -> Agent:

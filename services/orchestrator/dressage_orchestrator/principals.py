@@ -13,37 +13,25 @@ It is read again when it changes; a file with an error leaves the principals as 
 
 from __future__ import annotations
 
-import threading
 import time
 import tomllib
-import urllib.error
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import jwt
 import structlog
-from dressage.errors import FailedPrecondition, Unavailable
+from dressage.errors import FailedPrecondition
 from dressage.serving.access import Authenticate, Principal, Quota, Role, by_digest, token_digest
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dressage_orchestrator import threads
+from dressage_orchestrator.oidc import SignedTokens
 from dressage_orchestrator.settings import Settings
 
 API_PRINCIPAL = "admin"
 """Name of the principal of the API's own token."""
 
-_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Asymmetric ones: a secret shared with the provider would let this server sign tokens."""
-
 _CHECK_SECONDS = 2.0
-_KEYS_SECONDS = 300.0
-_REFRESH_SECONDS = 10.0
-"""Least time between two requests for keys, so that tokens with unknown keys do not cause a request each."""
-
-_PROVIDER_SECONDS = 5.0
-_LEEWAY_SECONDS = 30.0
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
 
 
@@ -92,7 +80,7 @@ class Principals:
         )
         tokens = settings.callers()
         self._own = {token_digest(t.get_secret_value()): Principal(API_PRINCIPAL) for t in tokens.values()}
-        self._jwt = _Jwt(settings, clock) if settings.oidc_issuer else None
+        self._jwt = SignedTokens(settings, clock) if settings.oidc_issuer else None
         self._read = self._load()
         self._checked = clock()
         self._log = structlog.get_logger("dressage.principals")
@@ -164,66 +152,3 @@ def _problem(error: Exception) -> str:
         first = error.errors(include_input=False)[0]
         return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
     return str(getattr(error, "strerror", "") or error)
-
-
-class _Jwt:
-    """Verifies signed tokens (OpenID Connect) with the keys that the provider publishes."""
-
-    def __init__(self, settings: Settings, clock: Callable[[], float]) -> None:
-        if not settings.oidc_jwks_url or not settings.oidc_audience:
-            message = "setting OIDC_ISSUER needs OIDC_JWKS_URL and OIDC_AUDIENCE"
-            raise FailedPrecondition(message, reason="BAD_PRINCIPALS")
-        self._settings = settings
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._requested = -_REFRESH_SECONDS
-        self._received = -_KEYS_SECONDS
-        self._keys: dict[str | None, jwt.PyJWK] = {}
-        self._client = jwt.PyJWKClient(settings.oidc_jwks_url, cache_jwk_set=False, timeout=_PROVIDER_SECONDS)
-        self._log = structlog.get_logger("dressage.principals")
-
-    def verify(self, token: str) -> Principal | None:
-        """Return the principal of a valid token; None for an invalid one.
-
-        :raises Unavailable: if the provider's keys have never been received.
-        """
-        try:
-            key = self._key(jwt.get_unverified_header(token).get("kid"))
-            if key is None:
-                return None
-            claims = jwt.decode(
-                token,
-                key,
-                algorithms=_ALGORITHMS,
-                audience=self._settings.oidc_audience,
-                issuer=self._settings.oidc_issuer,
-                leeway=_LEEWAY_SECONDS,
-                options={"require": ["exp", "iss", "aud", "sub"]},
-            )
-        except jwt.PyJWTError:
-            return None
-        role = self._role(claims.get(self._settings.oidc_role_claim))
-        # The prefix keeps a provider's names apart from those of the file.
-        return None if role is None else Principal(f"oidc:{str(claims['sub'])[:180]}", role)
-
-    def _role(self, claim: Any) -> Role | None:
-        """The highest role that a claim lists; the default role without one."""
-        given = claim if isinstance(claim, list) else str(claim or "").split()
-        roles = [Role[str(entry).upper()] for entry in given if str(entry).upper() in Role.__members__]
-        default = self._settings.oidc_default_role
-        return max(roles) if roles else Role[default.upper()] if default else None
-
-    def _key(self, ident: str | None) -> jwt.PyJWK | None:
-        with self._lock:
-            now = self._clock()
-            old = now - self._received > _KEYS_SECONDS or ident not in self._keys
-            if old and now - self._requested >= _REFRESH_SECONDS:
-                self._requested = now
-                try:
-                    self._keys = {key.key_id: key for key in self._client.get_signing_keys()}
-                    self._received = now
-                except (jwt.PyJWTError, urllib.error.URLError, OSError) as error:
-                    self._log.error("the identity provider's keys cannot be read", error=str(error))
-            if not self._keys:
-                raise Unavailable("the identity provider's keys cannot be read; try again", reason="OIDC_UNAVAILABLE")
-            return self._keys.get(ident)

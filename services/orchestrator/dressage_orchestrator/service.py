@@ -198,8 +198,8 @@ class Sessions:
             problem = described.problem or "no key is configured for it"
             field = "spec.model" if entry.model == spec.model and not entry.api_base else "spec.roles"
             message = (
-                f"{field}: {entry.model!r} is not configured: {problem}. Set the provider's key in the environment of "
-                f"llm-agent, or use {TEMPLATE!r}"
+                f"{field}: {entry.model!r} is not configured: {problem}. Set the provider's key where models are "
+                f"called (for `dressage run`, `dressage serve` or llm-agent), or use {TEMPLATE!r}"
             )
             raise InvalidArgument(message, field=field, reason="MODEL_NOT_CONFIGURED")
         priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
@@ -280,7 +280,7 @@ class Sessions:
                 raise Aborted(message, reason="ETAG_MISMATCH", metadata={"etag": stored.etag})
             if stored.state not in sessions.ENDED:
                 if not request.force:
-                    message = f"session {session!r} has not ended; cancel it first, or delete with force"
+                    message = f"session {session!r} has not ended; cancel it first, or set `force`"
                     raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
                 sessions.request_cancel(tx, session, "deleted by a caller")
 

@@ -42,10 +42,17 @@ class Settings(ServingSettings):
     llm_agent_token: SecretStr | None = Field(None, description="bearer token of this service at llm-agent")
     judge_token: SecretStr | None = Field(None, description="bearer token of this service at judge")
     renderer_token: SecretStr | None = Field(None, description="bearer token of this service at renderer")
+    services_tls_ca_file: Path | None = Field(
+        None, description="CA certificates (PEM) that verify llm-agent, judge and renderer; no TLS to them if not set"
+    )
     principals_file: Path | None = Field(None, description="TOML file of principals (docs/operations.md)")
     oidc_issuer: str = Field("", description="issuer of signed tokens (OpenID Connect); empty: none are accepted")
     oidc_audience: str = Field("", description="audience of signed tokens")
-    oidc_jwks_url: str = Field("", pattern="^(https?://.*)?$", description="address of the issuer's keys")
+    oidc_jwks_url: str = Field(
+        "",
+        pattern="^(https?://.*)?$",
+        description="address of the issuer's keys; empty: OIDC_ISSUER/.well-known/openid-configuration states it",
+    )
     oidc_role_claim: str = Field("dressage_role", description="claim with the role: viewer, user or admin, or a list")
     oidc_default_role: Literal["", "viewer", "user"] = Field(
         "", description="role of valid tokens without that claim; empty: they are refused"

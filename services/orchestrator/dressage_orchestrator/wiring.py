@@ -28,7 +28,7 @@ from dressage.api.v1 import (
 from dressage.artifacts import ArtifactStore
 from dressage.errors import DressageError
 from dressage.sandbox.machine import UNKNOWN, Machine, memory_bytes
-from dressage.serving.channels import connect
+from dressage.serving.channels import connect, read_authorities
 from dressage.serving.metrics import expose
 from dressage.serving.server import GrpcServer, RunningService
 from dressage.serving.stores import open_service_store
@@ -355,8 +355,10 @@ async def _collect(settings: Settings, parts: _Parts) -> None:
 
 
 async def _clients(settings: Settings, stack: AsyncExitStack) -> dict[str, Any]:
+    authorities = await asyncio.to_thread(read_authorities, settings.services_tls_ca_file)
+
     async def channel(address: str, token: SecretStr | None) -> grpc.aio.Channel:
-        opened = connect(address, token=token)
+        opened = connect(address, token=token, tls_ca=authorities)
         stack.push_async_callback(opened.close)
         return opened
 

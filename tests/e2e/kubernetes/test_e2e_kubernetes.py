@@ -129,13 +129,19 @@ def test_a_viewer_reads_and_changes_nothing(installed: Installation, address: st
 def test_peers_without_their_token_are_refused(installed: Installation) -> None:
     program = (
         "import grpc, sys; from dressage.api.internal.v1 import renderer_service_pb2 as pb, "
-        "renderer_service_pb2_grpc as rpc; channel = grpc.insecure_channel(sys.argv[1]);\n"
+        "renderer_service_pb2_grpc as rpc; trusted = open('/etc/dressage/tls/ca.crt', 'rb').read();\n"
+        "encrypted = grpc.ssl_channel_credentials(trusted)\n"
+        "clear = len(sys.argv) > 2\n"
+        "channel = grpc.insecure_channel(sys.argv[1]) if clear else grpc.secure_channel(sys.argv[1], encrypted)\n"
         "try: rpc.RendererServiceStub(channel).Render(pb.RenderRequest(), timeout=20)\n"
         "except grpc.RpcError as error: print(error.code().name)"
     )
     target = f"{installed.name('renderer')}.{installed.space.name}.svc:50051"
-    output = installed.space.run("exec", installed.pod("judge"), "--", "python", "-c", program, target)
+    command = ("exec", installed.pod("judge"), "--", "python", "-c", program, target)
+    output = installed.space.run(*command)
     assert output.split()[-1] == "UNAUTHENTICATED", output
+    output = installed.space.run(*command, "clear")
+    assert output.split()[-1] == "UNAVAILABLE", "the services speak TLS alone"
 
 
 def test_helm_test(installed: Installation) -> None:

@@ -8,9 +8,11 @@ import threading
 import urllib.request
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
-from dressage.artifacts import ArtifactStore, DirectoryStore, Grant, download, upload
+import urllib3
+from dressage.artifacts import ArtifactStore, DirectoryStore, Grant, download, s3_presign, upload
 from dressage.artifacts.s3 import S3Store
 from dressage.errors import InvalidArgument, NotFound, PermissionDenied, Unavailable
 from dressage.serving.stores import MeteredStore, store_metrics
@@ -287,6 +289,53 @@ def test_a_refused_grant_is_an_error(s3_server: S3Server, tmp_path: Path) -> Non
             upload(Grant(spoiled), _file(tmp_path, b"x"))
         assert "X-Amz" not in refused.value.message
     assert kept.list() == []
+
+
+def _put(url: str, data: bytes, headers: dict[str, str]) -> int:
+    """The status of a request that a writer may make as it likes."""
+    return urllib3.request("PUT", url, body=data, headers=headers, retries=False).status
+
+
+def test_the_store_refuses_what_a_grant_is_not_for(s3_server: S3Server) -> None:
+    kept = S3Store("contract", "bound", options=s3_server.options())
+    granted = kept.grant_put("a", size=5, writer="sessions/s/runs/r1/attempts/2")
+    others = {"x-amz-meta-writer": "sessions/s/runs/r1/attempts/1"}
+    for data, headers in (
+        (b"1234", granted.headers | {"Content-Length": "4"}),
+        (b"123456", granted.headers | {"Content-Length": "6"}),
+        (b"", granted.headers | {"Content-Length": "0"}),
+        (b"12345", granted.headers | others),
+        (b"12345", {"Content-Length": "5"}),
+    ):
+        assert _put(granted.url, data, dict(headers)) == 403, (data, headers)
+        assert kept.list() == []
+    assert _put(granted.url, b"12345", dict(granted.headers)) == 200 and kept.get("a") == b"12345"
+    stored = kept._client.stat_object("contract", "bound/a")
+    assert stored.metadata is not None and stored.metadata["x-amz-meta-writer"].endswith("/attempts/2")
+
+
+def test_a_grant_ends(s3_server: S3Server) -> None:
+    kept = S3Store("contract", "ends", options=s3_server.options())
+
+    def put(age: float) -> int:
+        now, headers = datetime.now(UTC) - timedelta(seconds=age), {"Content-Length": "1"}
+        url = s3_presign.presign(
+            kept._public, "PUT", "contract", "ends/a", headers=headers, seconds=kept.options.put_grant_seconds, now=now
+        )
+        return _put(url, b"x", headers)
+
+    assert (put(50), put(62)) == (200, 403)
+
+
+def test_grants_of_reading_are_signed_as_the_client_signs(s3_server: S3Server) -> None:
+    kept = S3Store("contract", "p", options=s3_server.options())
+    now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    mine = s3_presign.presign(kept._public, "GET", "contract", "p/a b/ü", headers={}, seconds=60, now=now)
+    theirs = kept._public.get_presigned_url(
+        "GET", "contract", "p/a b/ü", expires=timedelta(seconds=60), request_date=now
+    )
+    assert dict(parse_qsl(urlsplit(mine).query)) == dict(parse_qsl(urlsplit(theirs).query))
+    assert urlsplit(mine).path == urlsplit(theirs).path
 
 
 def _file(folder: Path, data: bytes) -> Path:

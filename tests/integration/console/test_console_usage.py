@@ -20,11 +20,11 @@ from pydantic import ValidationError
 @contextmanager
 def answering(answer: Any) -> Iterator[tuple[str, list[dict[str, list[str]]]]]:
     """A server with the form of Prometheus's answers (its HTTP API, range queries), and the queries that it got."""
-    asked: list[dict[str, list[str]]] = []
+    queries: list[dict[str, list[str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked.append(parse_qs(urlsplit(self.path).query))
+            queries.append(parse_qs(urlsplit(self.path).query))
             body = json.dumps(answer).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
@@ -37,7 +37,7 @@ def answering(answer: Any) -> Iterator[tuple[str, list[dict[str, list[str]]]]]:
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        yield f"http://127.0.0.1:{server.server_address[1]}", queries
     finally:
         server.shutdown()
         server.server_close()
@@ -53,18 +53,18 @@ def series(name: str, *values: str) -> dict[str, Any]:
 def test_pages_share_the_answers_of_the_fixed_queries() -> None:
     result = [series("small", "1", "NaN", "2"), series("large", "1", "5"), series("none", "NaN")]
     now = [1000.0]
-    with answering({"status": "success", "data": {"resultType": "matrix", "result": result}}) as (url, asked):
+    with answering({"status": "success", "data": {"resultType": "matrix", "result": result}}) as (url, queries):
         usage = Usage(url, 'namespace="lab"', clock=lambda: now[0])
 
         async def twice() -> list[dict[str, Any]]:
             return list(await asyncio.gather(usage.read(), usage.read()))
 
         first, second = asyncio.run(twice())
-        assert first is second and len(asked) == len(QUERIES)
-        assert all('namespace="lab"' in query["query"][0] and "$S" not in query["query"][0] for query in asked)
+        assert first is second and len(queries) == len(QUERIES)
+        assert all('namespace="lab"' in query["query"][0] and "$S" not in query["query"][0] for query in queries)
         now[0] += 60
         asyncio.run(usage.read())
-        assert len(asked) == 2 * len(QUERIES)
+        assert len(queries) == 2 * len(QUERIES)
     assert json.loads(json.dumps(first, allow_nan=False)) == first
     assert [panel["key"] for panel in first["panels"]] == [query.key for query in QUERIES]
     shown = first["panels"][0]["series"]
@@ -73,24 +73,24 @@ def test_pages_share_the_answers_of_the_fixed_queries() -> None:
 
 
 def test_queries_are_whole_without_a_selector() -> None:
-    with answering({"status": "success", "data": {"result": []}}) as (url, asked):
+    with answering({"status": "success", "data": {"result": []}}) as (url, queries):
         assert asyncio.run(Usage(url).read()) == {"configured": True, "error": "", "panels": []}
-    assert all("$S" not in query["query"][0] and ",}" not in query["query"][0] for query in asked)
+    assert all("$S" not in query["query"][0] and ",}" not in query["query"][0] for query in queries)
 
 
 @pytest.mark.parametrize("answer", [{"status": "error"}, {"data": {"result": [{"metric": {}}]}}, []])
 def test_an_answer_of_another_form_becomes_a_message(answer: Any) -> None:
     with answering(answer) as (url, _):
-        found = asyncio.run(Usage(url).read())
-    assert found["configured"] and not found["panels"]
-    assert found["error"] == "Prometheus does not answer as expected; see the console's log."
+        figures = asyncio.run(Usage(url).read())
+    assert figures["configured"] and not figures["panels"]
+    assert figures["error"] == "Prometheus does not answer as expected; see the console's log."
 
 
 def test_a_server_that_is_down_becomes_a_message() -> None:
     assert "does not answer" in asyncio.run(Usage("http://127.0.0.1:9").read())["error"]
 
 
-def test_no_server_is_asked_if_none_is_configured() -> None:
+def test_no_server_is_queries_if_none_is_configured() -> None:
     assert asyncio.run(Usage("").read()) == {"configured": False, "error": "", "panels": []}
 
 

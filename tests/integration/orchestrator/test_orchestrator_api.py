@@ -273,6 +273,7 @@ async def test_work_accepts_only_the_newest_attempt_and_its_keys(stack: Stack) -
         id=7,
         assignment=1,
         put=["members/a/policy/w"],
+        put_bytes=[3],
         get=["checkpoints/5.safetensors", "sessions/fence/iterations/1/reward.py"],
     )
     good = await say(1, tokens.make(name, 1, expiry=expiry), work.WorkRequest(transfer_request=transfer))
@@ -280,8 +281,8 @@ async def test_work_accepts_only_the_newest_attempt_and_its_keys(stack: Stack) -
     assert grants.id == 7 and not grants.error and len(grants.grants) == 3
     assert grants.grants[0].url.endswith(f"{assignment}/members/a/policy/w")
     for bad in (
-        work.TransferRequest(id=1, assignment=1, put=["../../judge.py"]),
-        work.TransferRequest(id=1, assignment=1, put=["/etc/passwd"]),
+        work.TransferRequest(id=1, assignment=1, put=["../../judge.py"], put_bytes=[1]),
+        work.TransferRequest(id=1, assignment=1, put=["/etc/passwd"], put_bytes=[1]),
         work.TransferRequest(id=1, assignment=1, get=["sessions/other/iterations/1/reward.py"]),
         work.TransferRequest(id=1, assignment=1, get=["sessions/fence/../other/x"]),
     ):

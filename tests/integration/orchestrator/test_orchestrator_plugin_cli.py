@@ -92,14 +92,14 @@ async def test_what_the_command_line_and_the_server_refuse(server: Stack) -> Non
     code, _, err = await dressage(*RUN, "--method", "number", "--set", "target=three", "--detach")
     assert code == 1 and "--set target: invalid value (got 'three'); expected a number" in err
     code, _, err = await dressage(*RUN, "--method", "number", "--set", "scale=-1", "--detach")
-    assert code == 1 and "spec.custom.scale" in err
+    assert code == 1 and "--set scale: " in err
     code, _, err = await dressage(*RUN, "--method", "number", installed=False)
     assert (
         code == 1
         and "--method: unknown method (got 'number'); expected one of reward, parameters, code, program" in err
     )
     code, _, err = await dressage(*RUN, "--method", "program", "--set", "target=1", "--detach", "--json")
-    assert code == 1 and "spec.environment: not supported by the method program" in err
+    assert code == 1 and "--env: not supported by the method program" in err
 
 
 async def test_approve_steer_resume_and_delete_from_the_command_line(server: Stack) -> None:
@@ -128,6 +128,8 @@ async def test_approve_steer_resume_and_delete_from_the_command_line(server: Sta
             await asyncio.sleep(0.1)
 
     await asyncio.wait_for(waiting(1, 5.0), 60)
+    code, _, err = await dressage("sessions", "delete", name)
+    assert code == 1 and "add --force" in err
     proposal = server.folder / "proposal.txt"
     proposal.write_text("8.5")
     await document("sessions", "steer", name, "--proposal", str(proposal))

@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import threading
-import time
-from collections.abc import AsyncIterator, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-import jwt
 import pytest
 import pytest_asyncio
 import structlog
-from cryptography.hazmat.primitives.asymmetric import rsa
 from dressage.api.v1 import benchmark_service_pb2, environment_service_pb2
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.client import AsyncClient, CallPolicy
-from dressage.errors import DressageError, FailedPrecondition, NotFound, PermissionDenied, ResourceExhausted
+from dressage.errors import (
+    DressageError,
+    FailedPrecondition,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+)
 from dressage.rpc_errors import from_rpc
 from dressage.serving.access import Principal, Role
 from dressage_orchestrator.api.gate import RULES, PublicGate
@@ -155,6 +156,65 @@ async def test_deleted_sessions_artifacts_are_not_readable(served: Stack):
         assert [a.key async for a in uma.list_artifacts("sessions/kept/reward")] == ["sessions/kept/reward.py"]
         await uma.undelete_session("gone")
         assert b"".join([chunk async for chunk in uma.read_artifact(key)]) == b"code"
+
+
+async def test_every_reading_method_and_role(served: Stack):
+    """Conversations and deleted sessions, for a viewer, another user, the owner and an administrator."""
+    assert {m for m, rule in RULES.items() if bool(rule.reads) != (rule.role is Role.VIEWER)} == set(), (
+        "a reader has a rule"
+    )
+    async with client(served, "uma") as uma:
+        for name in ("gone", "kept"):
+            await uma.create_session(SPEC, session_id=name)
+            served.store.put(f"sessions/{name}/llm/author/0-0.json", b"{}")
+        await uma.delete_session("gone", force=True)
+    checked = 0
+    for method, rule in RULES.items():
+        if rule.reads not in ("session", "artifact") or method.endswith("ListArtifacts"):
+            continue
+        request = message_factory.GetMessageClass(METHODS[method].input_type)()
+        for session in ("gone", "kept"):
+            setattr(request, rule.field, f"sessions/{session}{_below(method)}")
+            for name in PEOPLE:
+                error = await call(served, method, request, name)
+                others = name in ("vera", "ugo")
+                hidden = error is not None and error.reason in ("SESSION_DELETED", "NOT_THE_OWNER")
+                is_file = rule.reads == "artifact"
+                assert hidden == (others if is_file or session == "gone" else False) or (
+                    is_file and session == "gone"
+                ), (method, session, name, error)
+                checked += 1
+    assert checked >= 12 * 2 * 4
+
+
+def _below(method: str) -> str:
+    """What names of a method's resources have after the session's."""
+    below = {
+        "GetIteration": "/iterations/1",
+        "GetRun": "/runs/r1",
+        "ReadRunLog": "/runs/r1",
+        "GetAssignment": "/iterations/1/assignments/train",
+        "ListAssignments": "/iterations/-",
+        "GetArtifact": "/llm/author/0-0.json",
+        "ReadArtifact": "/llm/author/0-0.json",
+    }
+    return below.get(method.rpartition("/")[2], "")
+
+
+async def test_lists_leave_out_what_the_reader_may_not_read(served: Stack):
+    async with client(served, "uma") as uma:
+        for name in ("gone", "kept"):
+            await uma.create_session(SPEC, session_id=name)
+        for key in ("llm/author/0-0.json", "reward.py"):
+            served.store.put(f"sessions/kept/{key}", b"{}")
+        await uma.delete_session("gone", force=True)
+    for name in PEOPLE:
+        async with client(served, name) as person:
+            listed = {entry.name async for entry in person.list_sessions(show_deleted=True)}
+            keys = {artifact.key async for artifact in person.list_artifacts("sessions/kept/")}
+        everything = name in ("uma", "ada")
+        assert listed == {"sessions/kept"} | ({"sessions/gone"} if everything else set()), name
+        assert ("sessions/kept/llm/author/0-0.json" in keys) == everything and "sessions/kept/reward.py" in keys, name
 
 
 async def restarted(stack: Stack, quotas: dict[str, str], **options: Any) -> None:
@@ -290,98 +350,3 @@ def test_an_error_of_the_file_is_named(text: str, problem: str, tmp_path: Path):
     (tmp_path / "principals.toml").write_text(text)
     with pytest.raises(FailedPrecondition, match=problem):
         Principals(Settings(data_dir=tmp_path, principals_file=tmp_path / "principals.toml"))
-
-
-class Provider:
-    """An identity provider: keys over HTTP, and tokens signed with them."""
-
-    def __init__(self) -> None:
-        self.keys = {"k1": rsa.generate_private_key(public_exponent=65537, key_size=2048)}
-        self.requests = 0
-        provider = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                provider.requests += 1
-                keys = [
-                    {**jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True), "kid": kid, "use": "sig"}
-                    for kid, key in provider.keys.items()
-                ]
-                body = json.dumps({"keys": keys}).encode()
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
-
-    def token(self, kid: str = "k1", key: Any = None, algorithm: str = "RS256", **claims: Any) -> str:
-        now = int(time.time())
-        values = {"iss": "https://id.example.org", "aud": "dressage", "sub": "1234", "exp": now + 300, **claims}
-        values = {name: value for name, value in values.items() if value is not None}
-        return jwt.encode(values, key or self.keys[kid], algorithm=algorithm, headers={"kid": kid})
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    provider = Provider()
-    yield provider
-    provider.server.shutdown()
-    provider.server.server_close()
-
-
-def with_provider(provider: Provider, folder: Path, clock: Any = time.monotonic, **more: Any) -> Any:
-    options = {"oidc_issuer": "https://id.example.org", "oidc_audience": "dressage", "oidc_jwks_url": provider.url}
-    authenticate = Principals(Settings(data_dir=folder, **{**options, **more}), clock=clock).authenticate
-    assert authenticate is not None
-    return authenticate
-
-
-async def test_signed_tokens_are_accepted_with_their_role(provider: Provider, tmp_path: Path):
-    authenticate = with_provider(provider, tmp_path)
-    for claim, role in (("user", Role.USER), (["viewer", "admin", "other"], Role.ADMIN), ("viewer", Role.VIEWER)):
-        assert await authenticate(provider.token(dressage_role=claim)) == Principal("oidc:1234", role)
-    assert await authenticate(provider.token()) is None, "no role, and no default"
-    by_default = with_provider(provider, tmp_path, oidc_default_role="viewer")
-    assert await by_default(provider.token()) == Principal("oidc:1234", Role.VIEWER)
-
-
-async def test_other_signed_tokens_are_refused(provider: Provider, tmp_path: Path):
-    authenticate = with_provider(provider, tmp_path, oidc_default_role="user")
-    stranger = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    wrong: list[dict[str, Any]] = [
-        {"iss": "https://other.example.org"},
-        {"aud": "another"},
-        {"exp": int(time.time()) - 3600},
-        {"exp": None},
-        {"sub": None},
-        {"key": stranger},
-        {"key": "a shared secret of at least 32 bytes", "algorithm": "HS256"},
-    ]
-    assert await authenticate(provider.token()) is not None
-    for claims in wrong:
-        assert await authenticate(provider.token(**claims)) is None, claims
-    none = jwt.encode({"iss": "https://id.example.org", "aud": "dressage", "sub": "1"}, "", algorithm="none")
-    for token in (none, "a.b.c", "..", provider.token()[:-4] + "AAAA"):
-        assert await authenticate(token) is None, token
-
-
-async def test_new_keys_are_fetched_but_not_for_every_unknown_one(provider: Provider, tmp_path: Path):
-    now = [100.0]
-    authenticate = with_provider(provider, tmp_path, lambda: now[0], oidc_default_role="user")
-    assert await authenticate(provider.token()) is not None
-    provider.keys["k2"] = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    for _ in range(20):
-        assert await authenticate(provider.token("k2")) is None
-    assert provider.requests == 1
-    now[0] += 11
-    assert await authenticate(provider.token("k2")) is not None and provider.requests == 2
-    del provider.keys["k1"]
-    now[0] += 301
-    assert await authenticate(provider.token("k2")) is not None
-    unsigned = provider.token("k2").split(".")
-    assert await authenticate(".".join([unsigned[0], unsigned[1], ""])) is None

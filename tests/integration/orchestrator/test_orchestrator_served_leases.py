@@ -186,6 +186,7 @@ async def test_grants_are_of_the_assignment_and_its_own_session(tmp_path: Path) 
                     {"get": ["checkpoints/1", "sessions/other/x"]},
                     {"put": ["../../../../other/x"], "put_bytes": [1]},
                     {"put": ["x", "y"], "put_bytes": [1]},
+                    {"put": ["x"]},
                     {"get": ["sessions/s/../other/x"]},
                     {"assignment": 2, "put": ["x"]},  # of the other session: there is no such number in this one
                 ),

@@ -7,7 +7,7 @@ import importlib
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,13 @@ import grpc
 import pytest
 import trustme
 from dressage import errors
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import agent_service_pb2_grpc as agent_rpc
 from dressage.api.v1 import environment_service_pb2 as pb
 from dressage.api.v1 import environment_service_pb2_grpc as pb_grpc
 from dressage.client import AsyncClient, CallPolicy, Trust
 from dressage.serving.access import by_tokens, current_principal
-from dressage.serving.channels import connect
+from dressage.serving.channels import connect, read_authorities
 from dressage.serving.server import GrpcServer, TlsFiles
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pydantic import SecretStr
@@ -220,3 +222,57 @@ def test_a_service_alone_says_why_it_does_not_start(tmp_path: Path):
     environment["DRESSAGE_RENDERER_TLS_CERT"] = str(tmp_path)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "TLS needs both" in done.stderr, done
+
+
+async def test_the_orchestrator_and_the_judge_call_llm_agent_by_tls(authority: Authority, tmp_path: Path):
+    from dressage_judge import wiring as judge
+    from dressage_judge.settings import Settings as JudgeSettings
+    from dressage_llm_agent import wiring as agent
+    from dressage_llm_agent.settings import Settings as AgentSettings
+    from dressage_orchestrator import wiring as orchestrator
+    from dressage_orchestrator.settings import Settings
+
+    tokens = {"orchestrator": SecretStr("of the orchestrator"), "judge": SecretStr("of the judge")}
+    served = await agent.start(
+        AgentSettings(tls_cert=authority.files.cert, tls_key=authority.files.key, peer_tokens=tokens)
+    )
+    try:
+        given = {"llm_agent_address": served.address, "renderer_address": served.address}
+        for file in (authority.ca, None):
+            async with AsyncExitStack() as stack:
+                settings = Settings(
+                    **given,
+                    data_dir=tmp_path,
+                    services_tls_ca_file=file,
+                    llm_agent_token=SecretStr("of the orchestrator"),
+                )
+                described = (await orchestrator._clients(settings, stack))["agent"].describe("template/v1", "")
+                if file is None:
+                    with pytest.raises(errors.Unavailable):
+                        await described
+                else:
+                    assert (await described).configured
+            channels: list[grpc.aio.Channel] = []
+            judging = JudgeSettings(**given, services_tls_ca_file=file, llm_agent_token=SecretStr("of the judge"))
+            judge._video_judge(judging, Any, channels)  # type: ignore[arg-type]
+            request = agent_pb.DescribeModelRequest(model="template/v1")
+            call = agent_rpc.AgentServiceStub(channels[0]).DescribeModel(request, timeout=5)
+            if file is None:
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await call
+            else:
+                assert (await call).configured
+            for channel in channels:
+                await channel.close()
+    finally:
+        await served.stop()
+
+
+def test_a_file_of_authorities_that_is_none_is_refused(tmp_path: Path):
+    for text in (None, "no certificate"):
+        file = tmp_path / "ca.crt"
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(errors.FailedPrecondition, match=r"ca\.crt"):
+            read_authorities(file)
+    assert read_authorities(None) == ""

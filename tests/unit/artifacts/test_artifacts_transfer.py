@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from dressage.artifacts import DirectoryStore, Grant, download, upload
+from dressage.artifacts import DirectoryStore, Grant, atomic, download, upload
 from dressage.errors import InvalidArgument, NotFound, PermissionDenied, Unavailable
 
 
@@ -101,3 +101,11 @@ def test_a_grant_is_for_the_size_that_was_declared(tmp_path: Path) -> None:
     with pytest.raises(PermissionDenied, match="has 16 bytes, but the grant is for 5"):
         upload(replace(granted, size=5), source)
     assert store.get("a") == b"12345"
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_a_copy_of_another_size_is_not_written(tmp_path: Path, size: int) -> None:
+    (tmp_path / "source").write_bytes(b"12345")
+    with pytest.raises(atomic.SizeDiffers):
+        atomic.copy(tmp_path / "source", tmp_path / "copy", size=size)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]

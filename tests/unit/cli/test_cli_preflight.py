@@ -47,6 +47,29 @@ def test_an_intent_that_the_author_declines_leaves_no_session(
     assert server.fake.requests["CreateSession"] == []
 
 
+def refused(server: Background, call: str, message: str) -> None:
+    import grpc
+
+    server.fake.fail_next(call, Fault(grpc.StatusCode.INVALID_ARGUMENT, message))
+
+
+def test_a_refused_option_is_named_as_the_command_line_names_it(
+    server: Background, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    refused(server, "EstimateSession", "spec.pool: invalid value (got 'x'); expected one of local")
+    assert invoke(["run", "hop", "--env", "Hopper-v5", "--pool", "x"]) == 1
+    assert capsys.readouterr().err == "error: --pool: invalid value (got 'x'); expected one of local\n"
+    file = tmp_path / "hop.yaml"
+    file.write_text("intent: hop\nenvironment: environments/Hopper-v5\npool: x\n")
+    for options, name in (([], "spec.pool"), (["--pool", "x"], "--pool")):
+        refused(server, "EstimateSession", "spec.pool: invalid value (got 'x'); expected one of local")
+        assert invoke(["run", "-f", str(file), *options]) == 1
+        assert capsys.readouterr().err.startswith(f"error: {name}: invalid value")
+    refused(server, "SteerSession", "rebase_to: invalid value (got 9); expected a judged iteration of the session: 1")
+    assert invoke(["sessions", "steer", "s1", "--rebase-to", "9"]) == 1
+    assert capsys.readouterr().err.startswith("error: --rebase-to: invalid value (got 9)")
+
+
 @pytest.mark.parametrize(
     ("spec", "written"),
     [

@@ -94,11 +94,11 @@ def quadruped(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     """A user's own model with a free root."""
     monkeypatch.setenv(custom.VARIABLE, str(tmp_path))
     path = tmp_path / "own.xml"
-    path.write_text(_OWN)
+    path.write_text(OWN_MODEL)
     return add_model(path).id
 
 
-_OWN = """
+OWN_MODEL = """
 <mujoco model="own">
   <worldbody>
     <geom type="plane" size="5 5 .1"/>

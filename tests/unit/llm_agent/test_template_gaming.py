@@ -130,14 +130,14 @@ def pushing(hand: object, goal: object, steps: int = 100) -> float:
     return float(rewards("Pusher-v5", "push the object to the goal", values, effort=0.2).mean())
 
 
-# As in stock Pusher: the hand starts half a metre from the object, whose centre lies 0.05 m above that of the goal.
+# As in stock Pusher: the hand starts half a metre from the object, whose centre is 0.05 m above that of the goal.
 APPROACH = np.concatenate([np.linspace(0.55, 0.1, 30), np.full(70, 0.1)])
 AWAY = np.concatenate([np.linspace(0.55, 0.1, 30), np.linspace(0.1, 0.6, 20), np.full(50, 0.6)])
 STRUCK = np.concatenate([np.full(30, 0.26), np.full(70, 0.15)])
 PUSHED = np.concatenate([np.full(30, 0.26), np.linspace(0.26, 0.055, 40), np.full(30, 0.055)])
 
 
-def test_an_object_that_is_struck_once_earns_less_than_a_hand_that_stays_at_it():
+def test_an_object_struck_once_earns_less_than_a_hand_that_stays_at_it():
     idle, strike = pushing(0.55, 0.26), pushing(AWAY, STRUCK)
     reach, push = pushing(APPROACH, 0.26), pushing(APPROACH, PUSHED)
     assert idle < strike < reach < push

@@ -21,7 +21,8 @@ from dressage.api.v1 import event_pb2, session_pb2
 from dressage.envs.cards import load_card
 from dressage.policies import Policy, kinds, save_bundle
 from dressage.sdk import running
-from dressage.sdk.arguments import config_texts, own_environments, pairs, preserved_logging, python_names
+from dressage.sdk.argument_names import option_names, python_names
+from dressage.sdk.arguments import config_texts, own_environments, pairs, preserved_logging
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
@@ -199,23 +200,48 @@ def test_options_in_errors_are_renamed_but_not_in_commands():
     assert caught.value.field == "data_dir"
 
 
-@pytest.mark.parametrize(
-    ("field", "argument"),
-    [
-        ("spec.environment", "env"),
-        ("spec.environment_options.max_episode_steps", "env_options.max_episode_steps"),
-        ("spec.reward.seeds", "seeds"),
-        ("spec.reward.steps_per_member", "steps"),
-        ("spec.budget.dollars", "budget_dollars"),
-        ("spec.seed", "seed"),
-    ],
-)
-def test_fields_of_a_spec_are_named_as_arguments(field: str, argument: str):
+NAMES = [
+    ("spec.intent", "intent", "INTENT"),
+    ("spec.environment", "env", "--env"),
+    ("spec.environment_options.max_episode_steps", "env_options.max_episode_steps", "--env-option max_episode_steps"),
+    ("spec.video_options.votes", "video_options.votes", "--video-option votes"),
+    ("spec.video_judging", "video", "--video"),
+    ("spec.reward.seeds", "seeds", "--seeds"),
+    ("spec.reward.steps_per_member", "steps", "--steps"),
+    ("spec.reward.configs", "configs", "--config"),
+    ("spec.reward.configs[1].hyperparameters.learning_rate", "configs.learning_rate", "--config learning_rate"),
+    ("spec.reward.evaluations", "settings.evaluations", "--set evaluations"),
+    ("spec.parameters.search", "settings.search", "--set search"),
+    ("spec.parameters.target", "target", "--target"),
+    ("spec.program.grammar.depth", "settings.grammar.depth", "--set grammar.depth"),
+    ("spec.budget.dollars", "budget_dollars", "--budget-dollars"),
+    ("spec.budget.wall_time", "budget_minutes", "--budget-minutes"),
+    ("spec.custom.scale", "settings.scale", "--set scale"),
+    ("spec.custom", "method", "--method"),
+    ("spec.roles", "model", "--model"),
+    ("spec.seed", "seed", "--seed"),
+    ("template.reward.early_stop", "early_stop", "--early-stop"),
+]
+
+
+@pytest.mark.parametrize(("field", "argument", "option"), NAMES)
+def test_fields_of_a_spec_are_named_as_arguments_and_as_options(field: str, argument: str, option: str):
+    for names, name in ((python_names, argument), (option_names, option)):
+        with pytest.raises(errors.InvalidArgument) as caught, names():
+            raise errors.InvalidArgument(field=field, value=3, expected="4 (as `spec.seed` states)")
+        assert caught.value.message == f"{name}: invalid value (got 3); expected 4 (as `spec.seed` states)"
+        assert caught.value.field == name
+
+
+def test_fields_that_are_not_options_of_the_command_line_keep_their_names():
+    with pytest.raises(errors.InvalidArgument) as caught, option_names({"environment", "steps"}):
+        raise errors.InvalidArgument("spec.reward.seeds: too many for spec.environment", field="spec.reward.seeds")
+    assert caught.value.message == "spec.reward.seeds: too many for --env"
     with (
-        pytest.raises(errors.InvalidArgument, match=rf"^{argument}: invalid value \(got 3\); expected 4$"),
-        python_names(),
+        pytest.raises(errors.InvalidArgument, match=r"^--rebase-to: invalid value$"),
+        option_names(request={"rebase_to": "--rebase-to"}),
     ):
-        raise errors.InvalidArgument(field=field, value=3, expected="4")
+        raise errors.InvalidArgument(field="rebase_to")
 
 
 def test_values_are_written_as_the_command_line_takes_them():

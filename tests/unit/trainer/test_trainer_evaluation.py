@@ -1,6 +1,7 @@
 """Evaluations: what an episode's returns are, and what is reported of a member whose reward fails in one."""
 
 import asyncio
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 from dressage.contracts import RewardError
 from dressage.envs.trajectory import load_check_trajectories
 from dressage.sandbox.capabilities import capabilities
-from dressage_trainer.evaluation import evaluator_pool
+from dressage_trainer.evaluation import evaluator_pool, rollouts
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import MemberPolicy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 ENVIRONMENT = "Hopper-v5"
 POLICY = MemberPolicy("main-3", 4000, {}, {})
@@ -49,6 +52,7 @@ def evaluated(tmp_path, monkeypatch):
     return evaluate
 
 
+@functools.cache
 def episodes():
     groups = load_check_trajectories(ENVIRONMENT)
     return [*groups["random"], *groups["untrained"]]
@@ -89,3 +93,63 @@ def test_a_reward_that_fails_is_told_as_its_members_stop(evaluated):
     assert "Seen: -inf at step 0 of episode " in stop.message
     other = RewardError("exception", "the reward raised ZeroDivisionError; make it work for every state.", line=7)
     assert stopped_by(other, POLICY).reason == "REWARD_ERROR"
+
+
+NEUTRAL = """
+LATEX = "1"
+TERMS = {"alive": "1 for every step"}
+
+def reward(state, action, next_state, memory, np):
+    return {"alive": np.ones_like(next_state.x_position)}
+"""
+INFLATING = NEUTRAL.replace(
+    "np.ones_like(next_state.x_position)", "np.where(next_state.x_position > BOUND, 1e9, -1e9) + next_state.time"
+)
+
+
+def made_up(order):
+    """Episodes with the stock returns 1, 2, … in an order; each at a place of its own, by which a reward recognises it."""
+    base = episodes()[0]
+    length = len(base.reward)
+    return [
+        replace(
+            base,
+            seed=seed,
+            reward=np.full(length, rank / length, np.float32),
+            fields={**base.fields, "x_position": np.full_like(base.fields["x_position"], seed)},
+        )
+        for seed, rank in enumerate(order, start=1)
+    ]
+
+
+def judged(evaluated_episodes):
+    message = rollouts.evaluation(evaluated_episodes, env_step=1, keys={label: label for label in rollouts.LABELS})
+    return {rollout.label: rollout.seed for rollout in message.rollouts}
+
+
+@pytest.mark.skipif(not capabilities().sufficient, reason="no sandbox here")
+def test_a_reward_cannot_choose_the_episodes_that_are_judged(evaluated):
+    played = made_up([7, 3, 11, 1, 9, 5, 2, 10, 4, 8, 6])
+    fair = evaluated(played, NEUTRAL)
+    expected = {"p10": 7, "median": 11, "p90": 8}  # the episodes with the stock returns 2, 6 and 10
+    assert judged(fair) == expected
+    for bound in (0, 3, 5, 8, 12):  # its own return is the largest for the episodes after a place, as the reward likes
+        inflated = evaluated(played, INFLATING.replace("BOUND", str(bound)))
+        assert [episode.stock_return for episode in inflated] == [episode.stock_return for episode in fair]
+        proposed = [episode.proposed_return for episode in inflated]
+        assert [value > 0 for value in proposed] == [episode.trajectory.seed > bound for episode in inflated]
+        assert judged(inflated) == expected
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(allow_nan=True)), min_size=1, max_size=40))
+def test_the_judged_episodes_are_quantiles_of_the_stock_return(returns):
+    trajectory = episodes()[0]
+    stock = [stock for stock, _ in returns]
+    played = [
+        rollouts.Episode(replace(trajectory, seed=seed), stock_return, proposed)
+        for seed, (stock_return, proposed) in enumerate(returns)
+    ]
+    for label, seed in judged(played).items():
+        quantile = np.quantile(stock, rollouts.LABELS[label], method="nearest")
+        assert stock[seed] == pytest.approx(quantile)

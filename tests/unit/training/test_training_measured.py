@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from dressage.api.v1.session_service_pb2 import EstimateSessionResponse
+from dressage.cli.plan import plan_text
 from dressage.envs.cards import list_cards
-from dressage.training.measured import measured_session, sessions
+from dressage.training.measured import MeasuredSession, closest, measured_session, parse_sessions, sessions
 from dressage.training.preset import load_preset
 from dressage_orchestrator.methods.reward import spec
 from dressage_orchestrator.methods.reward.method import RewardMethod
 
 from tests.fakes.specs import reward_session
 
+TOOL = Path(__file__).resolve().parents[3] / "tools" / "measured_sessions.py"
 DOUBLE = "InvertedDoublePendulum-v5"
 
 
-@pytest.mark.parametrize("entry", sessions(), ids=lambda entry: entry.environment)
+@pytest.mark.parametrize("entry", sessions(), ids=lambda entry: f"{entry.environment} {entry.intent}")
 def test_a_measured_session_is_that_of_its_own_intent(entry):
     assert entry.environment in {card.id for card in list_cards()} and entry.source
-    assert measured_session(entry.environment, entry.intent) == entry
-    assert 0 < entry.steps <= spec.MOST_FACTOR * load_preset(entry.environment).steps_per_member
-    assert entry.seeds >= 1 and entry.core_seconds > 0
+    assert measured_session(entry.environment, entry.intent) in (entry, None)
+    assert set(entry.words) <= set(entry.intent.lower().split())
+    assert not entry.passed or 0 < entry.steps <= spec.MOST_FACTOR * load_preset(entry.environment).steps_per_member
+    assert entry.seeds >= 1 and 0 <= entry.passed <= entry.sessions and bool(entry.core_seconds) == bool(entry.passed)
 
 
 def estimate(intent="balance both poles", **more):
@@ -57,3 +67,58 @@ def test_the_plan_expects_what_was_measured_and_states_the_largest():
 def test_sessions_that_train_otherwise_are_not_compared_with_it(more):
     part, seconds = estimate(**more)
     assert not part.measured and seconds(part) > 0
+
+
+def result(cell, intent="walk forward", *, state="succeeded", seconds=100.0, env_steps=900_000):
+    """A line of `results.jsonl`, with what the tool reads."""
+    return {
+        "cell": cell,
+        "environment_id": "Walker2d-v5",
+        "intent": intent,
+        "state": state,
+        "seconds": seconds,
+        "env_steps": env_steps,
+        "settings": {"method": "reward", "seeds": 3},
+        "machine": {"cores": 2},
+    }
+
+
+def test_results_of_the_intents_become_what_plans_expect(tmp_path):
+    rows = [
+        result("a", seconds=100.0),
+        result("b", state="failed", seconds=5.0),
+        result("b", seconds=300.0, env_steps=2_100_000),  # of two lines of a cell the last one counts
+        result("c", state="exhausted", seconds=900.0),
+        result("d", "run forward fast"),
+        result("e", "run forward fast", state="exhausted"),
+        result("f", "run forward fast", state="exhausted"),
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows) + '{"cell": "cut o'
+    tmp_path.joinpath("results.jsonl").write_text(text, "utf-8")
+    out = tmp_path / "measured.toml"
+    command = [sys.executable, str(TOOL), str(tmp_path), "--out", str(out)]
+    subprocess.run(command, check=True, timeout=60)
+    walk, run = parse_sessions(out.read_text("utf-8"))
+    assert (walk.words, walk.sessions, walk.passed, walk.seeds) == (("walk", "forward"), 3, 2, 3)
+    assert (walk.steps, walk.core_seconds) == (500_000, 400.0)
+    assert walk.text() == "'walk forward' passed after 500,000 steps of each of 3 seeds in 2 of 3 sessions"
+    assert closest((walk, run), "Walker2d-v5", "walk slowly forward") == walk
+    assert (run.sessions, run.passed) == (3, 1) and closest((walk, run), "Walker2d-v5", run.intent) is None
+    assert closest((walk, run), "Ant-v5", "walk forward") is None
+
+
+def test_the_sessions_of_the_experiment_count_before_others():
+    entry = MeasuredSession("Ant-v5", ("walk",), "walk", 1, 10, 1.0, "by hand")
+    later = replace(entry, source="the experiment")
+    assert closest((later, entry), "Ant-v5", "walk") is later
+    longer = replace(entry, words=("walk", "forward"))
+    assert closest((later, longer), "Ant-v5", "walk forward") is longer
+
+
+def test_a_plan_states_that_an_intent_was_not_measured():
+    full = reward_session(intent="spin", environment="environments/Ant-v5")
+    spec.fill(full)
+    shown = EstimateSessionResponse(spec=full, env_steps_per_iteration=1000, most_env_steps_per_iteration=4000)
+    assert "not measured for this intent" in plan_text(shown).plain
+    shown.measured = "'walk forward' passed"
+    assert "expected from measured sessions: 'walk forward' passed" in plan_text(shown).plain

@@ -29,6 +29,11 @@ SIMULATED_IDS: tuple[str, ...] = tuple(_MODULES)
 """Environments of MuJoCo's that have a task, without custom models."""
 
 
+def is_simulated(env_id: str) -> bool:
+    """Return whether an id is one of MuJoCo's environments or a model of the user's."""
+    return env_id in _MODULES or env_id.startswith(custom.MODEL)
+
+
 def task(env_id: str) -> Task:
     """Return the task of that id.
 

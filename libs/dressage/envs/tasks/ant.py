@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import (
     BoundField,
@@ -19,6 +17,7 @@ from dressage.envs.layout import Layout
 from dressage.envs.namespace import clipped, library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
+    Draws,
     Outcome,
     Rules,
     Task,
@@ -107,7 +106,7 @@ class Ant(Task):
             "y_velocity": velocity[:, 1],
         }
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return normal_velocity_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

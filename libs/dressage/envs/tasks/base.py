@@ -1,16 +1,16 @@
 """The parts in which environments differ: observation, stock reward, termination, reset noise and fields.
 
 A task is arithmetic on simulator arrays with a leading axis of rows, of numpy or JAX (`dressage.envs.namespace`); it imports
-no simulator. The start of an episode is drawn with numpy, from the environment's own generator, as stock Gymnasium draws
-it. A task's numbers (weights, healthy ranges) are stock Gymnasium v5's, held to it by the parity tests.
+no simulator. The start of an episode is drawn from the environment's own numpy generator, as stock Gymnasium draws it, or on a
+device from a key of JAX. A task's numbers (weights, healthy ranges) are stock Gymnasium v5's, held to it by the parity tests.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -41,6 +41,25 @@ class Rules:
     max_episode_steps: int
     terminate_when_unhealthy: bool | None
     reset_noise_scale: float | None
+
+
+class DeviceDraws(Protocol):
+    """The part of numpy's generator that starts of episodes use, on a device (`dressage.envs.device_draws`)."""
+
+    def uniform(self, low: float, high: float, size: int) -> Array:
+        """Return numbers (size,) from low to high."""
+        ...
+
+    def standard_normal(self, size: int) -> Array:
+        """Return numbers (size,) of mean 0 and deviation 1."""
+        ...
+
+    def first_accepted(self, draw: Callable[[Draws], Array], accept: Callable[[Array], Any]) -> Array:
+        """See `first_accepted`."""
+        ...
+
+
+Draws = np.random.Generator | DeviceDraws
 
 
 class Task(ABC):
@@ -87,7 +106,7 @@ class Task(ABC):
         return {}
 
     @abstractmethod
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         """Draw the first ``qpos`` (nq,) and ``qvel`` (nv,) of an episode as stock Gymnasium's ``reset_model`` does.
 
         :param layout_qpos: the model's reference ``qpos``.
@@ -105,6 +124,19 @@ class Task(ABC):
     def action(self, layout: Layout) -> tuple[ActionComponent, ...]:
         """Return the meaning of each number of the action."""
         return motors(layout)
+
+
+def first_accepted(rng: Draws, draw: Callable[[Draws], Array], accept: Callable[[Array], Any]) -> Array:
+    """Return the first value of ``draw`` that is accepted.
+
+    On a device, where loops have a fixed length, all candidates are drawn at once.
+    """
+    if not isinstance(rng, np.random.Generator):
+        return rng.first_accepted(draw, accept)
+    while True:
+        value = draw(rng)
+        if accept(value):
+            return value
 
 
 def control_cost(action: Array, weight: float) -> Array:
@@ -151,11 +183,11 @@ def positions_and_velocities(raw: Raw, *, skip: int, clip: float | None = None) 
     return joined
 
 
-def uniform_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
+def uniform_start(rng: Draws, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
     """Return positions and velocities with uniform noise of ±``scale``, drawn for positions first."""
     return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), rng.uniform(low=-scale, high=scale, size=nv)
 
 
-def normal_velocity_start(rng: np.random.Generator, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
+def normal_velocity_start(rng: Draws, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:
     """Return positions with uniform noise of ±``scale``, then velocities of normal noise of deviation ``scale``."""
     return qpos + rng.uniform(low=-scale, high=scale, size=len(qpos)), scale * rng.standard_normal(nv)

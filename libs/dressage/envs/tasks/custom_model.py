@@ -22,7 +22,7 @@ from dressage.envs.layout import Actuator, Layout
 from dressage.envs.loading import load_compiled
 from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
-from dressage.envs.tasks.base import Outcome, Rules, Task, positions_and_velocities, uniform_start
+from dressage.envs.tasks.base import Draws, Outcome, Rules, Task, positions_and_velocities, uniform_start
 
 _UNBOUNDED = 1.0
 
@@ -56,7 +56,7 @@ class CustomModel(Task):
         reward = library_of(qpos).zeros(len(qpos), dtype=qpos.dtype)
         return Outcome(reward, never(reward), {})
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

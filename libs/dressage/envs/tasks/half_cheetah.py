@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import (
     BoundField,
@@ -20,6 +18,7 @@ from dressage.envs.layout import Layout
 from dressage.envs.namespace import never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
+    Draws,
     Outcome,
     Rules,
     Task,
@@ -68,7 +67,7 @@ class HalfCheetah(Task):
     def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
         return {"x_position": after["qpos"][:, 0], "x_velocity": column_rate(before, after, 0, time_step)}
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return normal_velocity_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

@@ -19,6 +19,7 @@ from dressage.envs.layout import Layout
 from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
+    Draws,
     Outcome,
     Rules,
     Task,
@@ -112,7 +113,7 @@ class Humanoid(Task):
             "y_velocity": velocity[:, 1],
         }
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

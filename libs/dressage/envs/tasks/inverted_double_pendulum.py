@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import BoundField, body_fields, observation_field, scalar, time_field
 from dressage.envs.layout import Layout
 from dressage.envs.namespace import clipped, library_of
 from dressage.envs.state import Array, Raw
-from dressage.envs.tasks.base import Outcome, Rules, Task, normal_velocity_start
+from dressage.envs.tasks.base import Draws, Outcome, Rules, Task, normal_velocity_start
 
 _HEALTHY_REWARD = 10.0
 _HEALTHY_HEIGHT = 1.0
@@ -56,7 +54,7 @@ class InvertedDoublePendulum(Task):
         terms = {"reward_survive": survive, "distance_penalty": -distance, "velocity_penalty": -speed}
         return Outcome(survive - distance - speed, terminated, terms)
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return normal_velocity_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import (
     BoundField,
@@ -17,7 +15,7 @@ from dressage.envs.fields import (
 from dressage.envs.layout import Layout
 from dressage.envs.namespace import library_of
 from dressage.envs.state import Array, Raw
-from dressage.envs.tasks.base import Outcome, Rules, Task, positions_and_velocities, uniform_start
+from dressage.envs.tasks.base import Draws, Outcome, Rules, Task, positions_and_velocities, uniform_start
 
 _HEALTHY_ANGLE = 0.2
 
@@ -52,7 +50,7 @@ class InvertedPendulum(Task):
         survive = ~terminated * 1.0
         return Outcome(survive, terminated, {"reward_survive": survive})
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

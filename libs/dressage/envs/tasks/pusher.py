@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import (
     BoundField,
@@ -17,7 +15,7 @@ from dressage.envs.fields import (
 from dressage.envs.layout import Joint, Layout
 from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
-from dressage.envs.tasks.base import Outcome, Rules, Task, control_cost
+from dressage.envs.tasks.base import Draws, Outcome, Rules, Task, control_cost, first_accepted
 
 _NEAR_WEIGHT = 0.5
 _CONTROL_COST = 0.1
@@ -64,18 +62,19 @@ class Pusher(Task):
         terms = {"reward_dist": distance, "reward_ctrl": effort, "reward_near": near}
         return Outcome(distance + effort + near, never(near), terms)
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
-        qpos = layout_qpos.copy()
-        while True:
-            place = np.concatenate(
-                [rng.uniform(low=-_FURTHEST_X, high=0, size=1), rng.uniform(low=-_FURTHEST_Y, high=_FURTHEST_Y, size=1)]
-            )
-            if np.linalg.norm(place) > _NEAREST:
-                break
-        qpos[-4:-2], qpos[-2:] = place, 0
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+        xp = library_of(layout_qpos)
+
+        def draw(draws: Draws) -> Array:
+            across, along = (draws.uniform(low=-_FURTHEST_X, high=0, size=1),
+                             draws.uniform(low=-_FURTHEST_Y, high=_FURTHEST_Y, size=1))  # fmt: skip
+            place: Array = xp.concatenate((across, along))
+            return place
+
+        place = first_accepted(rng, draw, lambda place: xp.linalg.norm(place) > _NEAREST)
         qvel = rng.uniform(low=-_START_VELOCITY, high=_START_VELOCITY, size=nv)
-        qvel[-4:] = 0
-        return qpos, qvel
+        qpos = xp.concatenate((layout_qpos[:-4], place, 0 * layout_qpos[-2:]))
+        return qpos, xp.concatenate((qvel[:-4], 0 * qvel[-4:]))
 
     def fields(self, layout: Layout) -> list[BoundField]:
         ids = tuple(layout.bodies[name] for name in ("tips_arm", "object", "goal"))

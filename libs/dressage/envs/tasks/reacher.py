@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import BoundField, body_fields, joint_fields, observation_field, time_field
 from dressage.envs.layout import Layout
 from dressage.envs.namespace import library_of, never
 from dressage.envs.state import Array, Raw
-from dressage.envs.tasks.base import Outcome, Rules, Task, control_cost
+from dressage.envs.tasks.base import Draws, Outcome, Rules, Task, control_cost, first_accepted
 
 # Ids of the bodies in reacher.xml, as `fields` checks.
 _FINGERTIP, _TARGET = 3, 4
@@ -51,16 +49,16 @@ class Reacher(Task):
         terms = {"reward_dist": -distance, "reward_ctrl": -cost}
         return Outcome(-distance - cost, never(cost), terms)
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+        xp = library_of(layout_qpos)
         qpos = rng.uniform(low=-_START_NOISE, high=_START_NOISE, size=len(layout_qpos)) + layout_qpos
-        while True:
-            goal = rng.uniform(low=-_TARGET_RADIUS, high=_TARGET_RADIUS, size=2)
-            if np.linalg.norm(goal) < _TARGET_RADIUS:
-                break
-        qpos[-2:] = goal
+        goal = first_accepted(
+            rng,
+            lambda draws: draws.uniform(low=-_TARGET_RADIUS, high=_TARGET_RADIUS, size=2),
+            lambda place: xp.linalg.norm(place) < _TARGET_RADIUS,
+        )
         qvel = rng.uniform(low=-_START_VELOCITY, high=_START_VELOCITY, size=nv)
-        qvel[-2:] = 0
-        return qpos, qvel
+        return xp.concatenate((qpos[:-2], goal)), xp.concatenate((qvel[:-2], 0 * qvel[-2:]))
 
     def fields(self, layout: Layout) -> list[BoundField]:
         if (layout.bodies["fingertip"], layout.bodies["target"]) != (_FINGERTIP, _TARGET):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import (
     BoundField,
@@ -18,6 +16,7 @@ from dressage.envs.layout import Layout
 from dressage.envs.namespace import never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
+    Draws,
     Outcome,
     Rules,
     Task,
@@ -63,7 +62,7 @@ class Swimmer(Task):
             "y_velocity": column_rate(before, after, 1, time_step),
         }
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

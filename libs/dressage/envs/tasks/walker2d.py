@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import (
     BoundField,
@@ -20,6 +18,7 @@ from dressage.envs.layout import Layout
 from dressage.envs.namespace import never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
+    Draws,
     Outcome,
     Rules,
     Task,
@@ -78,7 +77,7 @@ class Walker2d(Task):
     def facts(self, before: Raw, after: Raw, *, time_step: float, initial_qpos: Array) -> dict[str, Array]:
         return planar_facts(before, after, time_step=time_step, initial_qpos=initial_qpos)
 
-    def start(self, rng: np.random.Generator, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
+    def start(self, rng: Draws, layout_qpos: Array, *, nv: int, scale: float) -> tuple[Array, Array]:
         return uniform_start(rng, layout_qpos, nv, scale)
 
     def fields(self, layout: Layout) -> list[BoundField]:

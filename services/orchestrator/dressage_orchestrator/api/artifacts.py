@@ -13,6 +13,7 @@ from dressage.errors import InvalidArgument, NotFound
 
 from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
+from dressage_orchestrator.api.gate import is_conversation, reads_only_own, session_of
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.service import Sessions
@@ -41,18 +42,16 @@ class ArtifactServicer:
         page = partial(self._store.page, request.prefix, after=after, limit=size + 1)
         infos = await threads.run(threads.REQUESTS, page)
         token = self._pages.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
-        deleted = await self._deleted({_session(info.key) for info in infos[:size]})
-        shown = [_artifact(info) for info in infos[:size] if _session(info.key) not in deleted]
+        names = {session_of(info.key) for info in infos[:size]}
+        access = await self._service.read(lambda tx: sessions.access_of(tx, names))
+        shown = [_artifact(info) for info in infos[:size] if _is_listed(info.key, access.get(session_of(info.key)))]
         return pb.ListArtifactsResponse(artifacts=shown, next_page_token=token)
 
-    async def _deleted(self, names: set[str]) -> set[str]:
-        """Those of the sessions that are deleted."""
-        return await self._service.read(lambda tx: sessions.deleted_among(tx, sorted(names - {""})))
-
     async def _require_readable(self, key: str) -> None:
-        """:raises NotFound: for an artifact of a deleted session."""
-        session = _session(key)
-        if session and await self._deleted({session}):
+        """:raises NotFound: for an artifact of a deleted session, also for its owner."""
+        session = session_of(key)
+        access = (await self._service.read(lambda tx: sessions.access_of(tx, [session]))).get(session)
+        if access is not None and access.deleted:
             message = f"no artifact {key!r}: its session is deleted; `dressage sessions undelete {session}` restores it"
             raise NotFound(message, reason="SESSION_DELETED", metadata={"key": key})
 
@@ -72,10 +71,11 @@ class ArtifactServicer:
             yield pb.ReadArtifactResponse(data=chunk)
 
 
-def _session(key: str) -> str:
-    """Id of the session that an artifact belongs to; empty for others."""
-    parts = key.split("/", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == "sessions" else ""
+def _is_listed(key: str, access: sessions.Access | None) -> bool:
+    reader = reads_only_own()
+    if access is None or access.deleted:
+        return access is None
+    return reader is None or access.owner == reader or not is_conversation(key)
 
 
 def _artifact(info: ArtifactInfo) -> pb.Artifact:

@@ -1,7 +1,8 @@
 """Who may call what: a rule for each method of the public API, rates, and the audit log.
 
 A method without a rule is refused for everybody, so that a new one cannot be open by mistake; a test compares the table with
-the descriptors. Principals read everything on the server. They change what they own; administrators change everything.
+the descriptors. Principals change what they own; administrators change everything. Everybody reads the sessions of everybody,
+except deleted ones and the conversations with models, which their owner and administrators read.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import structlog
-from dressage.errors import PermissionDenied, ResourceExhausted
-from dressage.serving.access import Principal, Role
+from dressage.errors import NotFound, PermissionDenied, ResourceExhausted
+from dressage.serving.access import Principal, Role, current_principal
 
 from dressage_orchestrator.database import benchmarks, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
@@ -32,6 +33,8 @@ class Rule:
     role: Role
     owned: Literal["", "session", "benchmark"] = ""
     """Kind of the resource that the request changes, which the caller must own."""
+    reads: Literal["", "open", "session", "artifact"] = ""
+    """Kind of what the request reads: open to everybody, a session with everything below its name, or files of sessions."""
     field: str = "name"
     """Field of the request with the resource's name, or a name or key below it."""
 
@@ -41,43 +44,46 @@ class Rule:
         return self.role > Role.VIEWER
 
 
-_READ = Rule(Role.VIEWER)
+_OPEN = Rule(Role.VIEWER, reads="open")
+_SESSION = Rule(Role.VIEWER, reads="session")
+_BELOW = Rule(Role.VIEWER, reads="session", field="parent")
+_FILE = Rule(Role.VIEWER, reads="artifact", field="key")
 _CREATE = Rule(Role.USER)
 _CHANGE = Rule(Role.USER, "session")
 
 RULES: dict[str, Rule] = {
     "dressage.v1.SessionService/CreateSession": _CREATE,
-    "dressage.v1.SessionService/EstimateSession": _READ,
-    "dressage.v1.SessionService/GetSession": _READ,
-    "dressage.v1.SessionService/ListSessions": _READ,
-    "dressage.v1.SessionService/WatchSession": _READ,
-    "dressage.v1.SessionService/GetIteration": _READ,
-    "dressage.v1.SessionService/ListIterations": _READ,
-    "dressage.v1.SessionService/GetRun": _READ,
-    "dressage.v1.SessionService/ListRuns": _READ,
-    "dressage.v1.SessionService/ReadRunLog": _READ,
-    "dressage.v1.SessionService/GetAssignment": _READ,
-    "dressage.v1.SessionService/ListAssignments": _READ,
-    "dressage.v1.SessionService/GetLineage": _READ,
-    "dressage.v1.SessionService/ListPools": _READ,
+    "dressage.v1.SessionService/EstimateSession": _OPEN,
+    "dressage.v1.SessionService/GetSession": _SESSION,
+    "dressage.v1.SessionService/ListSessions": _OPEN,
+    "dressage.v1.SessionService/WatchSession": _SESSION,
+    "dressage.v1.SessionService/GetIteration": _SESSION,
+    "dressage.v1.SessionService/ListIterations": _BELOW,
+    "dressage.v1.SessionService/GetRun": _SESSION,
+    "dressage.v1.SessionService/ListRuns": _BELOW,
+    "dressage.v1.SessionService/ReadRunLog": _SESSION,
+    "dressage.v1.SessionService/GetAssignment": _SESSION,
+    "dressage.v1.SessionService/ListAssignments": _BELOW,
+    "dressage.v1.SessionService/GetLineage": _SESSION,
+    "dressage.v1.SessionService/ListPools": _OPEN,
     "dressage.v1.SessionService/CancelSession": _CHANGE,
     "dressage.v1.SessionService/ResumeSession": _CHANGE,
     "dressage.v1.SessionService/SteerSession": _CHANGE,
     "dressage.v1.SessionService/ApproveSession": _CHANGE,
     "dressage.v1.SessionService/DeleteSession": _CHANGE,
     "dressage.v1.SessionService/UndeleteSession": _CHANGE,
-    "dressage.v1.SessionService/LabelRollout": Rule(Role.USER, "session", "rollout"),
-    "dressage.v1.EnvironmentService/GetEnvironment": _READ,
-    "dressage.v1.EnvironmentService/GetEnvironmentModel": _READ,
-    "dressage.v1.EnvironmentService/ListEnvironments": _READ,
+    "dressage.v1.SessionService/LabelRollout": Rule(Role.USER, "session", field="rollout"),
+    "dressage.v1.EnvironmentService/GetEnvironment": _OPEN,
+    "dressage.v1.EnvironmentService/ListEnvironments": _OPEN,
+    "dressage.v1.EnvironmentService/GetEnvironmentModel": _OPEN,
     "dressage.v1.IntentService/Elicit": _CREATE,
-    "dressage.v1.ArtifactService/ListArtifacts": _READ,
-    "dressage.v1.ArtifactService/GetArtifact": _READ,
-    "dressage.v1.ArtifactService/ReadArtifact": _READ,
+    "dressage.v1.ArtifactService/ListArtifacts": Rule(Role.VIEWER, reads="artifact", field="prefix"),
+    "dressage.v1.ArtifactService/GetArtifact": _FILE,
+    "dressage.v1.ArtifactService/ReadArtifact": _FILE,
     "dressage.v1.BenchmarkService/CreateBenchmark": _CREATE,
-    "dressage.v1.BenchmarkService/GetBenchmark": _READ,
-    "dressage.v1.BenchmarkService/ListBenchmarks": _READ,
-    "dressage.v1.BenchmarkService/WatchBenchmark": _READ,
+    "dressage.v1.BenchmarkService/GetBenchmark": _OPEN,
+    "dressage.v1.BenchmarkService/ListBenchmarks": _OPEN,
+    "dressage.v1.BenchmarkService/WatchBenchmark": _OPEN,
     "dressage.v1.BenchmarkService/CancelBenchmark": Rule(Role.USER, "benchmark"),
     "dressage.v1.MaintenanceService/CollectGarbage": Rule(Role.ADMIN),
 }
@@ -118,15 +124,31 @@ class PublicGate:
 
     async def check(self, principal: Principal, method: str, request: Any) -> None:
         rule = RULES[method]
-        if not rule.owned or principal.role is Role.ADMIN:
+        if principal.role is Role.ADMIN:
             return
-        parts = str(getattr(request, rule.field)).split("/")
-        name = "/".join(parts[:2])
+        text = str(getattr(request, rule.field, ""))
+        if rule.reads in ("session", "artifact"):
+            await self._check_reading(principal, text)
+        if not rule.owned:
+            return
+        name = "/".join(text.split("/")[:2])
         owner = await self._service.read(lambda tx: _owner(tx, rule.owned, name))
         if owner is not None and owner != principal.name:
             belongs = f"belongs to {owner}; only its owner" if owner else "has no owner; only"
             message = f"{name} {belongs} {'and ' if owner else ''}administrators may change it"
             raise PermissionDenied(message, reason="NOT_THE_OWNER", metadata={"owner": owner})
+
+    async def _check_reading(self, principal: Principal, name: str) -> None:
+        session = session_of(name)
+        access = (await self._service.read(lambda tx: sessions.access_of(tx, [session]))).get(session)
+        if access is None or access.owner == principal.name:
+            return
+        if access.deleted:
+            raise NotFound(f"session {session!r} is deleted", reason="SESSION_DELETED", metadata={"session": session})
+        if is_conversation(name):
+            owner = access.owner or "a session without an owner"
+            message = f"{name} is a conversation of {owner}; its owner and administrators may read it"
+            raise PermissionDenied(message, reason="NOT_THE_OWNER", metadata={"owner": access.owner})
 
     def record(self, principal: Principal | None, method: str, request: Any, response: Any, code: str) -> None:
         rule = RULES.get(method)
@@ -144,6 +166,24 @@ class PublicGate:
             resource=resource,
             code=code,
         )
+
+
+def session_of(name: str) -> str:
+    """Id of the session that a name or a key is below; empty for others."""
+    parts = name.split("/")
+    return parts[1] if len(parts) > 1 and parts[0] == "sessions" else ""
+
+
+def is_conversation(key: str) -> bool:
+    """Whether a key, or the keys with this prefix, are of a conversation with a model."""
+    parts = key.split("/")
+    return len(parts) > 2 and parts[0] == "sessions" and parts[2] == "llm"
+
+
+def reads_only_own() -> str | None:
+    """Name of the running call's principal, unless it reads everything: an administrator, or no caller on an open server."""
+    principal = current_principal.get()
+    return None if principal is None or principal.role is Role.ADMIN else principal.name
 
 
 class _Bucket:

@@ -228,8 +228,12 @@ class RunServicer:
         """
         answer = work.TransferGrants(id=request.id)
         try:
-            for key in request.put:
-                _add(answer, key, self._store.grant_put(f"{name}/{key}"))
+            if len(request.put_bytes) != len(request.put):
+                expected = f"a size for each of {len(request.put)} keys"
+                raise InvalidArgument(field="put_bytes", value=len(request.put_bytes), expected=expected)
+            writer = f"{hello.run}/attempts/{hello.attempt}"
+            for key, size in zip(request.put, request.put_bytes, strict=True):
+                _add(answer, key, self._store.grant_put(f"{name}/{key}", size=size, writer=writer))
             for key in request.get:
                 _add(answer, key, self._store.grant_get(_download_key(name, key)))
             self._admit_transfer(hello, request)  # last, so that refused keys are not counted
@@ -244,15 +248,8 @@ class RunServicer:
         """Check that the attempt holds its run, and count what it is about to store.
 
         :raises FailedPrecondition: if it does not.
-        :raises InvalidArgument: if only some keys have a size.
         :raises DatabaseLost: if the database cannot be used now.
         """
-        # A trainer of the previous version sends no sizes, and outlives an upgrade.
-        if request.put_bytes and len(request.put_bytes) != len(request.put):
-            sizes = len(request.put_bytes)
-            raise InvalidArgument(
-                field="put_bytes", value=sizes, expected=f"a size for each of {len(request.put)} keys"
-            )
         with self._database.begin() as tx:
             row = runs.find(tx, hello.run)
             fence = reports.fence(row, hello.attempt)

@@ -13,7 +13,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import InvalidArgument, NotFound
 
 from dressage_orchestrator import resource_names, threads
-from dressage_orchestrator.api import paging
+from dressage_orchestrator.api import gate, paging
 from dressage_orchestrator.api.pools import Pools
 from dressage_orchestrator.database import assignments, events, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
@@ -69,6 +69,7 @@ class SessionServicer:
                 before=tuple(position) if position else None,
                 show_deleted=request.show_deleted,
                 state=request.state,
+                deleted_of=gate.reads_only_own(),
             )
         )
         token = self._pages.encode(rows[size - 1][1], *question) if len(rows) > size else ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -113,16 +114,25 @@ def get(tx: ReadTransaction, session: str) -> v1.Session:
 
 
 def page(
-    tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None, show_deleted: bool, state: int
+    tx: ReadTransaction,
+    *,
+    limit: int,
+    before: tuple[int, str] | None,
+    show_deleted: bool,
+    state: int,
+    deleted_of: str | None = None,
 ) -> list[tuple[v1.Session, tuple[int, str]]]:
     """List sessions, newest first, each with its position.
 
     :param before: position after which the page begins.
     :param state: list only sessions in this state; 0: all.
+    :param deleted_of: list only this owner's deleted sessions; None: everybody's.
     """
     query = sa.select(SESSIONS)
     if not show_deleted:
         query = query.where(SESSIONS.c.deleted.is_(False))
+    elif deleted_of is not None:
+        query = query.where(sa.or_(SESSIONS.c.deleted.is_(False), SESSIONS.c.owner == deleted_of))
     if state:
         query = query.where(SESSIONS.c.state == state)
     if before is not None:
@@ -130,13 +140,13 @@ def page(
         query = query.where(sa.or_(SESSIONS.c.create_micros < before[0], older))
     rows = tx.execute(query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc()).limit(limit)).all()
     queue = _queued(tx) if any(row.queued_micros for row in rows) else []
-    found = []
+    entries = []
     for row in rows:
         message = _read(row)
         if row.queued_micros:
             _set_place(message, row.id, queue)
-        found.append((message, (row.create_micros, row.id)))
-    return found
+        entries.append((message, (row.create_micros, row.id)))
+    return entries
 
 
 def in_states(tx: ReadTransaction, states: frozenset[int], *, queued: bool = False) -> list[v1.Session]:
@@ -172,10 +182,21 @@ def add_artifact_bytes(tx: Transaction, session: str, size: int) -> None:
     tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(artifact_bytes=total))
 
 
-def deleted_among(tx: ReadTransaction, names: Sequence[str]) -> set[str]:
-    """Ids of those of the given sessions that are deleted."""
-    query = sa.select(SESSIONS.c.id).where(SESSIONS.c.id.in_(names), SESSIONS.c.deleted.is_(True))
-    return {row.id for row in tx.execute(query)}
+@dataclass(frozen=True)
+class Access:
+    """What decides who may read a session.
+
+    :param owner: name of a principal.
+    """
+
+    owner: str
+    deleted: bool
+
+
+def access_of(tx: ReadTransaction, names: Collection[str]) -> dict[str, Access]:
+    """Read what decides who may read sessions, by their ids; unknown ones are left out."""
+    query = sa.select(SESSIONS.c.id, SESSIONS.c.owner, SESSIONS.c.deleted).where(SESSIONS.c.id.in_(sorted(names)))
+    return {row.id: Access(row.owner, row.deleted) for row in tx.execute(query)}
 
 
 def counts(tx: ReadTransaction) -> dict[int, int]:

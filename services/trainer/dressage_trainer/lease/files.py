@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from tenacity.stop import stop_base
 MAX_FILE_BYTES = 1 << 30
 _CHUNK = 1 << 20
 _REFUSALS = 6
+_BATCH_BYTES = 64 << 20
 _OUTAGE_SECONDS = 600.0
 """How long a store may be unavailable, as the orchestrator may: a training is worth more than the wait."""
 
@@ -87,13 +88,26 @@ async def put_files(source: GrantSource, files: Mapping[str, Path]) -> None:
     """Upload files by key (relative to the assignment); each is retried by itself while the store is unavailable."""
     if not files:
         return
-    grants = await source.grants(put={key: path.stat().st_size for key, path in files.items()})
-    for key, path in files.items():
-        async for attempt in _retrying():
-            with attempt:
-                if attempt.retry_state.attempt_number > 1:  # a presigned URL may have expired meanwhile
-                    grants.update(await source.grants(put={key: path.stat().st_size}))
-                await asyncio.to_thread(upload, grants[key], path)
+    sizes = {key: path.stat().st_size for key, path in files.items()}
+    for batch in _batches(sizes):
+        grants = await source.grants(put={key: sizes[key] for key in batch})
+        for key in batch:
+            async for attempt in _retrying():
+                with attempt:
+                    if attempt.retry_state.attempt_number > 1:  # a presigned URL may have expired meanwhile
+                        grants.update(await source.grants(put={key: files[key].stat().st_size}))
+                    await asyncio.to_thread(upload, grants[key], files[key])
+
+
+def _batches(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield keys whose files are uploaded within the short life of their grants."""
+    batch: list[str] = []
+    for key, size in sizes.items():
+        if batch and sum(sizes[other] for other in batch) + size > _BATCH_BYTES:
+            yield batch
+            batch = []
+        batch.append(key)
+    yield batch
 
 
 async def get_file(source: GrantSource, key: str, path: Path) -> Path:

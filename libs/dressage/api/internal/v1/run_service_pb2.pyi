@@ -1406,7 +1406,9 @@ class TransferRequest(google.protobuf.message.Message):
 
     @property
     def put_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Sizes in bytes of the files to upload, in the order of their keys; each at most 4 GiB. A grant is for this size."""
+        """Sizes in bytes of the files to upload, one for each key in their order; each at most 4 GiB. The store refuses a file of another
+        size.
+        """
 
     def __init__(
         self,

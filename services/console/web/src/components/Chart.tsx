@@ -159,11 +159,18 @@ function mark(chart: uPlot, marker: Marker): () => void {
   const line = document.createElement('div')
   line.className = 'chart-marker'
   chart.over.append(line)
-  const stop = marker.subscribe((x) => {
-    const left = chart.valToPos(x, 'x')
+  let at = 0
+  const place = () => {
+    const left = chart.valToPos(at, 'x')
     line.hidden = !(left >= 0 && left <= chart.over.clientWidth)
     line.style.transform = `translateX(${left}px)`
+  }
+  const stop = marker.subscribe((x) => {
+    at = x
+    place()
   })
+  // Before its first drawing, and after a zoom, the chart has other positions.
+  chart.hooks.draw = [...(chart.hooks.draw ?? []), place]
   const pick = (event: MouseEvent) => marker.seek(chart.posToVal(event.offsetX, 'x'))
   chart.over.addEventListener('click', pick)
   return () => {

@@ -17,6 +17,7 @@ type Placed = Actor & { group: Group; solids: Solid[] }
 const FLOOR = 400
 const MAX_ARROWS = 128
 const GHOST = '#f08c00'
+const ARROW = '#2f9e44'
 
 export class Stage {
   private readonly renderer: WebGLRenderer
@@ -56,7 +57,7 @@ export class Stage {
     this.reach = this.measure(first)
     this.square = this.reach < 0.4 ? 0.1 : 1
     this.squares = checker(this.square)
-    const arrow = new MeshBasicMaterial({ color: '#e8590c' })
+    const arrow = new MeshBasicMaterial({ color: ARROW })
     this.shafts = new InstancedMesh(new CylinderGeometry(1, 1, 1, 10).rotateX(Math.PI / 2).translate(0, 0, 0.5), arrow, MAX_ARROWS)
     this.heads = new InstancedMesh(new ConeGeometry(1, 1, 14).rotateX(Math.PI / 2).translate(0, 0, -0.5), arrow, MAX_ARROWS)
     for (const part of [this.shafts, this.heads]) part.frustumCulled = false
@@ -135,7 +136,7 @@ export class Stage {
   /** The first view: from the side, a robot that lies flat from above. */
   home(): void {
     const elevation = ((this.model.flat ? 60 : 16) * Math.PI) / 180
-    const distance = this.reach * 3.4
+    const distance = this.reach * 3
     const target = this.model.travels && this.actors[0] !== undefined ? this.followed : this.middle
     this.controls.target.copy(target)
     this.camera.position.copy(target).add(new Vector3(distance * 0.35 * Math.cos(elevation), -distance * Math.cos(elevation), distance * Math.sin(elevation)))
@@ -231,18 +232,18 @@ export class Stage {
     return share > 0 ? at.lerp(new Vector3().fromArray(actor.poses.centre, 3 * row + 3), share) : at
   }
 
-  /** Contact forces of the recorded state at or before a time. An arrow of the robot's size is three times its weight. */
+  /** Contact forces of the recorded state at or before a time. An arrow of the robot's size is four times its weight. */
   private arrows(time: number): void {
     let count = 0
     const matrix = new Matrix4()
     const turn = new Quaternion()
-    const thick = 0.012 * this.reach
+    const thick = 0.016 * this.reach
     for (const actor of this.forces ? this.actors : []) {
       const { poses } = actor
       const { row } = placeAt(actor.times, poses.rows, time)
       for (let at = poses.contactStart[row]!; at < poses.contactStart[row + 1]! && count < MAX_ARROWS; at += 1) {
         const force = new Vector3().fromArray(poses.contacts, 6 * at + 3)
-        const length = Math.min((force.length() / (3 * this.model.weight)) * 2, 3) * this.reach
+        const length = Math.min(force.length() / (2 * this.model.weight), 2) * this.reach
         if (length < 2 * thick) continue
         const from = new Vector3().fromArray(poses.contacts, 6 * at)
         from.y += actor.aside

@@ -25,7 +25,8 @@ async function freePort(): Promise<number> {
 
 export class Server {
   private process: ChildProcess | null = null
-  private readonly folder = mkdtempSync(join(tmpdir(), 'dressage-console-'))
+  readonly token = TOKEN
+  readonly folder = mkdtempSync(join(tmpdir(), 'dressage-console-'))
   url = ''
 
   private constructor(

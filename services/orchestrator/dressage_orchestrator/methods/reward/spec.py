@@ -220,7 +220,7 @@ def validate(spec: v1.SessionSpec) -> None:
         _check_hyperparameters(spec, config, f"spec.reward.configs[{index}].hyperparameters")
     needed = env_steps_per_iteration(spec)
     if spec.budget.env_steps and spec.budget.env_steps < needed:
-        expected = f"at least {needed}, one iteration's (configs × seeds × steps_per_member), or 0 for no bound"
+        expected = f"at least {needed}, one iteration's (configs × seeds × steps), or 0 for no bound"
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
 
 

@@ -4,7 +4,7 @@ import { useElementSize } from '@mantine/hooks'
 import { IconFocusCentered, IconInfoCircle, IconPlayerPause, IconPlayerPlay, IconPlayerSkipBack, IconPlayerSkipForward, IconPlayerTrackPrev } from '@tabler/icons-react'
 import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from 'react'
 
-import { Chart, type Line, useColors } from '../../components/Chart'
+import { Chart, Legend, type Line, useColors } from '../../components/Chart'
 import { compact } from '../../lib/format'
 import { columnsOf } from '../../scene/episode'
 import { Clock, placeAt, stepFrom } from '../../scene/playback'
@@ -147,7 +147,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
       f: () => follow(!follows),
       Home: () => at?.home(),
     }
-    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key]
+    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key.length === 1 ? event.key.toLowerCase() : event.key]
     if (action === undefined) return
     event.preventDefault()
     action()
@@ -244,6 +244,7 @@ function Graphs({ takes, clock }: { takes: Take[]; clock: Clock }) {
         value={shown}
         onChange={setStored}
       />
+      {takes.length > 1 && shown.length > 0 && <Legend lines={['rollout', 'ghost'].map((label, index) => ({ label, color: color(index) }))} />}
       <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xs">
         {shown.map((name) => (
           <Chart key={name} title={name === FORCE ? `${FORCE} (N)` : name.replaceAll('_', ' ')} lines={lines.get(name)!} xLabel="seconds" height={130} sync="scene" marker={clock} />

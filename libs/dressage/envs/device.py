@@ -1,0 +1,106 @@
+"""`DeviceEnv`, the protocol of N environments whose step is a pure function of JAX, so that a device runs whole rollouts.
+
+Its state is a *carry*: named arrays of fixed shapes, which `step` takes and returns. A compiled loop (``jax.lax.scan``) over
+`step` needs no copy to the host between policy, simulation and reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from dressage.envs.cards import EnvironmentCard
+from dressage.envs.options import EnvOptions
+from dressage.envs.state import Array, State
+from dressage.errors import Unavailable
+from dressage.installation import install_command
+
+Carry = dict[str, Array]
+
+
+class DeviceStep(NamedTuple):
+    """The result of one step of N environments: arrays of JAX, in single precision.
+
+    :param observation: (N, D) after auto-reset: the next action is for this one.
+    :param final_observation: (N, D) before auto-reset: the last of an episode that ended.
+    :param reward: (N,) the stock reward.
+    :param terminated: (N,) bool.
+    :param truncated: (N,) bool: the time limit, a divergence or an overflow.
+    :param diverged: (N,) bool: the simulation diverged, or the action was not finite. Such a row is truncated with reward 0;
+        its state after the step and its final observation repeat the last good ones.
+    :param overflow: (N,) bool: the simulator had no place for all contacts or constraints. Treated like a divergence.
+    :param before: simulator arrays before the step; `DeviceEnv.state` computes fields from them.
+    :param after: simulator arrays after the step, before auto-reset.
+    """
+
+    observation: Array
+    final_observation: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    diverged: Array
+    overflow: Array
+    before: Mapping[str, Array]
+    after: Mapping[str, Array]
+
+
+class DeviceEnv(Protocol):
+    """N environments on a device; each restarts on its own when its episode ends (auto-reset).
+
+    ``provenance`` holds what distinguishes the simulation from the reference, by name.
+    """
+
+    num_envs: int
+    card: EnvironmentCard
+    observation_size: int
+    action_size: int
+    action_kind: Literal["box", "discrete"]
+    num_actions: int
+    provenance: Mapping[str, str]
+
+    def init(self, key: Any) -> Carry:
+        """Start an episode in each environment, from a key of JAX."""
+        ...
+
+    def step(self, carry: Carry, action: Array) -> tuple[Carry, DeviceStep]:
+        """Apply actions (N, A), or integers (N,) where they are discrete, for one time step. A pure function."""
+        ...
+
+    def observation(self, carry: Carry) -> Array:
+        """Return the observation (N, D) of a carry."""
+        ...
+
+    def state(self, raw: Mapping[str, Array]) -> State:
+        """Return the fields of simulator arrays (`DeviceStep.before`, `DeviceStep.after`), computed when they are read."""
+        ...
+
+    def snapshot(self, carry: Carry) -> dict[str, Array]:
+        """Return a carry as plain arrays of numpy: everything on which future steps depend."""
+        ...
+
+    def restore(self, snapshot: Mapping[str, Array]) -> Carry:
+        """Return the carry of a snapshot, of this environment or of another of the same id, size and options."""
+        ...
+
+
+def make_device_env(
+    env_id: str, num_envs: int, *, options: EnvOptions | None = None, fields: Collection[str] | None = None
+) -> DeviceEnv:
+    """Return environments of MuJoCo on a device, by MuJoCo Warp.
+
+    :param env_id: an environment of MuJoCo, such as ``HalfCheetah-v5``, or a model of the user's, ``mjcf:NAME``.
+    :param num_envs: 1 to 65,536.
+    :param fields: names of the state's fields that will be read; None for all.
+    :raises NotFound: for an unknown environment or field.
+    :raises InvalidArgument: for a bad number or option, or an environment that is not simulated by MuJoCo.
+    :raises FailedPrecondition: when MuJoCo Warp does not support the model.
+    :raises Unavailable: when MuJoCo Warp is not installed.
+    """
+    try:
+        from dressage.envs.warp_env import WarpEnv
+    except ModuleNotFoundError as error:
+        message = (
+            f"environments on a device need MuJoCo Warp ({error.name} is not installed): {install_command('warp')}"
+        )
+        raise Unavailable(message, reason="WARP_NOT_INSTALLED") from error
+    return WarpEnv(env_id, num_envs, options=options or EnvOptions(), fields=fields)

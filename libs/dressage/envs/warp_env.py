@@ -1,0 +1,275 @@
+"""`DeviceEnv` on MuJoCo Warp: every environment is a world, stepped by one call from JAX (``warp.jax_callable``).
+
+Observations, rewards, terminations and fields are the definitions of `dressage.envs.tasks`, evaluated with JAX. The order is
+that of `dressage.envs.mujoco_batch`. Docs/decisions/0059-environments-on-a-device.md has the reasons and the differences.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import mujoco_warp
+import warp
+
+from dressage.envs.batch import check_count
+from dressage.envs.device import Carry, DeviceStep
+from dressage.envs.device_draws import KeyDraws
+from dressage.envs.fields import sources_of, trackers_of
+from dressage.envs.layout import layout_of
+from dressage.envs.mujoco_batch import rules_of
+from dressage.envs.options import EnvOptions
+from dressage.envs.snapshots import check_snapshot, environment_bytes
+from dressage.envs.state import Array, Raw, State
+from dressage.envs.tasks import is_simulated
+from dressage.envs.tasks import task as task_of
+from dressage.errors import FailedPrecondition, InvalidArgument
+
+warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)  # it prints each kernel that it loads
+
+_RAW = "raw/"
+_INPUTS = ("qpos", "qvel", "act", "time", "qacc_warmstart", "ctrl")
+_CONTACT = "cfrc_ext"
+_MOST = 1e10
+"""Size of a position or velocity from which MuJoCo counts a simulation as diverged (mjMAXVAL)."""
+
+
+class WarpEnv:
+    """See `dressage.envs.device.DeviceEnv`.
+
+    :param constraints: scalar constraints that a world has space for; None: MuJoCo Warp's default for the model. A world
+        that needs more overflows.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        num_envs: int,
+        *,
+        options: EnvOptions,
+        fields: Collection[str] | None = None,
+        constraints: int | None = None,
+    ) -> None:
+        self.card = options.check(env_id)
+        if not is_simulated(env_id):
+            expected = "an environment of MuJoCo or mjcf:NAME"
+            raise InvalidArgument(field="environment", problem="it has no model", value=env_id, expected=expected)
+        check_count("num_envs", num_envs)
+        for name in fields or ():
+            self.card.field(name)
+        self.num_envs = num_envs
+        self.observation_size, self.action_size = self.card.observation_size, self.card.action_size
+        self.action_kind, self.num_actions = self.card.action_kind, self.card.num_actions
+        self._task, self._rules = task_of(env_id), rules_of(self.card, options)
+        model = self._task.load()
+        frame_skip = round(self.card.time_step / model.opt.timestep)
+        self._time_step = float(model.opt.timestep) * frame_skip
+        bound = [entry for entry in self._task.fields(layout_of(model)) if fields is None or entry.field.name in fields]
+        self._functions = {entry.field.name: entry.function for entry in bound}
+        self._trackers = trackers_of(bound)
+        sources = {"qpos", "qvel", "time", *self._task.sources, *sources_of(bound)} - {"act"}
+        self._initial_qpos, self._nv = self._task.initial_qpos(model), int(model.nv)
+        self._physics = Physics(
+            model, num_envs, frame_skip=frame_skip, sources=sorted(sources), constraints=constraints
+        )
+        self.provenance: Mapping[str, str] = self._physics.provenance
+
+    def init(self, key: Any) -> Carry:
+        key, starts = jax.random.split(key)
+        raw, hidden = self._started(starts)
+        for name, tracker in self._trackers.items():
+            raw[name] = tracker.start(raw)
+        elapsed = jnp.zeros(self.num_envs, jnp.int32)
+        return {"key": jax.random.key_data(key), "elapsed_steps": elapsed, **hidden, **_named(raw)}
+
+    def step(self, carry: Carry, action: Array) -> tuple[Carry, DeviceStep]:
+        before = _raw_of(carry)
+        finite = jnp.isfinite(action).all(axis=1)
+        action = jnp.where(finite[:, None], action, 0)
+        after, hidden, overflow = self._physics.step({**carry, **before}, action)
+        diverged = ~(finite & _sound(after["qpos"]) & _sound(after["qvel"]))
+        bad = diverged | overflow
+        after = {name: _selected(bad, before[name], array) for name, array in after.items()}
+        outcome = self._task.outcome(before, after, action, time_step=self._time_step, rules=self._rules)
+        elapsed = carry["elapsed_steps"] + 1
+        terminated, truncated = outcome.terminated & ~bad, (elapsed >= self._rules.max_episode_steps) | bad
+        for name, tracker in self._trackers.items():
+            after[name] = tracker.step(before, after)
+        done = terminated | truncated
+        key, starts = jax.random.split(jax.random.wrap_key_data(carry["key"]))
+        raw, hidden = self._restarted(done, starts, after, hidden)
+        following = {
+            "key": jax.random.key_data(key),
+            "elapsed_steps": jnp.where(done, 0, elapsed),
+            **hidden,
+            **_named(raw),
+        }
+        return following, DeviceStep(
+            observation=self._task.observation(raw),
+            final_observation=self._task.observation(after),
+            reward=jnp.where(bad, 0.0, outcome.reward),
+            terminated=terminated,
+            truncated=truncated,
+            diverged=diverged,
+            overflow=overflow,
+            before=before,
+            after=after,
+        )
+
+    def observation(self, carry: Carry) -> Array:
+        return self._task.observation(_raw_of(carry))
+
+    def state(self, raw: Raw) -> State:
+        return State(raw=raw, functions=self._functions)
+
+    def snapshot(self, carry: Carry) -> dict[str, Array]:
+        return {"environment": environment_bytes(self.card.id), **jax.device_get(carry)}
+
+    def restore(self, snapshot: Mapping[str, Array]) -> Carry:
+        shapes = {name: entry.shape for name, entry in self._shapes().items()}
+        check_snapshot(snapshot, self.card.id, shapes)
+        return {name: jnp.asarray(snapshot[name], entry.dtype) for name, entry in self._shapes().items()}
+
+    def _shapes(self) -> dict[str, Any]:
+        shapes: dict[str, Any] = jax.eval_shape(self.init, jax.random.key(0))
+        return shapes
+
+    def _started(self, key: Any) -> tuple[dict[str, Array], Carry]:
+        """Return the arrays of N first states, and what the simulator carries along."""
+        scale = self._rules.reset_noise_scale or 0.0
+        initial = jnp.asarray(self._initial_qpos, jnp.float32)
+
+        def start(key: Any) -> tuple[Array, Array]:
+            return self._task.start(KeyDraws(key), initial, nv=self._nv, scale=scale)
+
+        qpos, qvel = jax.vmap(start)(jax.random.split(key, self.num_envs))
+        return self._physics.forward(qpos, qvel)
+
+    def _restarted(
+        self, done: Array, key: Any, after: dict[str, Array], hidden: Carry
+    ) -> tuple[dict[str, Array], Carry]:
+        """Return the arrays with a new episode where one has ended. Nothing is computed where none has."""
+
+        def restart(_: None) -> tuple[dict[str, Array], Carry]:
+            fresh, inner = self._started(key)
+            for name, tracker in self._trackers.items():
+                fresh[name] = tracker.start(fresh)
+            raw = {name: _selected(done, fresh[name], array) for name, array in after.items()}
+            return raw, {name: _selected(done, inner[name], array) for name, array in hidden.items()}
+
+        result: tuple[dict[str, Array], Carry] = jax.lax.cond(done.any(), restart, lambda _: (after, hidden), None)
+        return result
+
+
+class Physics:
+    """N worlds of one model. Its arrays are scratch space: all state comes in and goes out with each call.
+
+    :param model: ``mujoco.MjModel``; its solver is replaced if MuJoCo Warp lacks it.
+    :param frame_skip: physics steps of a step.
+    :param sources: names of the simulator arrays that a step returns.
+    :param constraints: see `WarpEnv`.
+    :raises FailedPrecondition: when MuJoCo Warp does not support the model.
+    """
+
+    def __init__(
+        self, model: Any, worlds: int, *, frame_skip: int, sources: Sequence[str], constraints: int | None = None
+    ) -> None:
+        self._worlds, self._sources = worlds, tuple(sources)
+        self.provenance = {"simulator": f"MuJoCo Warp {version('mujoco-warp')}", "precision": "float32"}
+        if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
+            model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
+            self.provenance["solver"] = "Newton instead of PGS, which MuJoCo Warp does not have"
+        start = mujoco.MjData(model)
+        mujoco.mj_forward(model, start)
+        try:
+            self._model = mujoco_warp.put_model(model)
+            self._data = mujoco_warp.put_data(model, start, nworld=worlds, njmax=constraints)
+        except NotImplementedError as error:
+            message = f"MuJoCo Warp does not support this model: {error}. Train it on a pool of CPU cores."
+            raise FailedPrecondition(message, reason="MODEL_NOT_ON_DEVICE") from error
+        self._hidden = tuple(name for name in ("act", "qacc_warmstart") if getattr(self._data, name).size)
+        inputs = [name for name in _INPUTS if name != "act" or name in self._hidden]
+        outputs = [*self._sources, *self._hidden]
+        self._inputs, self._outputs = inputs, outputs
+
+        def step() -> None:
+            for _ in range(frame_skip):
+                mujoco_warp.step(self._model, self._data)
+            if _CONTACT in outputs:
+                mujoco_warp.rne_postconstraint(self._model, self._data)
+
+        self._step = self._callable(step, inputs, [*outputs, "overflow"])
+        self._forward = self._callable(lambda: mujoco_warp.forward(self._model, self._data), inputs, outputs)
+
+    def step(self, state: Mapping[str, Array], action: Array) -> tuple[dict[str, Array], Carry, Array]:
+        """Return the arrays after a step of the environment, what the simulator carries along, and the overflow (N,)."""
+        given = {**state, "ctrl": action.astype(jnp.float32)}
+        *arrays, overflow = self._step(*(given[name] for name in self._inputs))
+        raw, hidden = self._split(arrays)
+        return raw, hidden, overflow != 0
+
+    def forward(self, qpos: Array, qvel: Array) -> tuple[dict[str, Array], Carry]:
+        """Return the arrays of a new episode after the forward dynamics. As in stock Gymnasium, contact forces are 0 then."""
+        zeros = {name: jnp.zeros(getattr(self._data, name).shape, jnp.float32) for name in self._inputs}
+        given = {**zeros, "qpos": qpos, "qvel": qvel}
+        raw, hidden = self._split(self._forward(*(given[name] for name in self._inputs)))
+        if _CONTACT in raw:
+            raw[_CONTACT] = jnp.zeros_like(raw[_CONTACT])
+        return raw, hidden
+
+    def _split(self, arrays: Sequence[Array]) -> tuple[dict[str, Array], Carry]:
+        named = dict(zip(self._outputs, arrays, strict=True))
+        raw = {name: named[name] for name in self._sources}
+        # A matrix has nine numbers in MuJoCo's arrays.
+        raw = {name: array.reshape(*array.shape[:2], 9) if array.ndim == 4 else array for name, array in raw.items()}
+        return raw, {name: named[name] for name in self._hidden}
+
+    def _callable(self, work: Callable[[], None], inputs: Sequence[str], outputs: Sequence[str]) -> Callable[..., Any]:
+        """Return a function of JAX that sets the inputs, works, and returns the outputs."""
+        data = self._data
+
+        def run(*arrays: Any) -> None:
+            for name, array in zip(inputs, arrays, strict=False):
+                warp.copy(getattr(data, name), array)
+            work()
+            for name, array in zip(outputs, arrays[len(inputs) :], strict=True):
+                warp.copy(array, getattr(data, name))
+
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [*(f"given_{name}" for name in inputs), *outputs]
+        types = [_annotation(getattr(data, name)) for name in (*inputs, *outputs)]
+        parameters = [inspect.Parameter(name, kind, annotation=of) for name, of in zip(names, types, strict=True)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = dict(zip(names, types, strict=True))
+        dims = {name: getattr(data, name).shape for name in outputs}
+        wrapped: Callable[..., Any] = warp.jax_callable(run, num_outputs=len(outputs), output_dims=dims)
+        return wrapped
+
+
+def _annotation(array: Any) -> Any:
+    return warp.array(dtype=array.dtype, ndim=array.ndim)
+
+
+def _sound(values: Array) -> Array:
+    """Return whether all numbers of each row are finite and below MuJoCo's bound."""
+    rows: Array = (abs(values) < _MOST).all(axis=1)
+    return rows
+
+
+def _selected(rows: Array, one: Array, other: Array) -> Array:
+    """Return ``one`` where the row's flag (N,) is set, else ``other``."""
+    chosen: Array = jnp.where(rows.reshape(-1, *[1] * (other.ndim - 1)), one, other)
+    return chosen
+
+
+def _named(raw: Mapping[str, Array]) -> Carry:
+    return {_RAW + name: array for name, array in raw.items()}
+
+
+def _raw_of(carry: Carry) -> dict[str, Array]:
+    return {name.removeprefix(_RAW): array for name, array in carry.items() if name.startswith(_RAW)}

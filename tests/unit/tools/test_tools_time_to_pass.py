@@ -1,0 +1,195 @@
+"""The benchmark of the time to a passing policy: its clock, its parts, and what it makes of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(ROOT / "tools"))
+
+pytest.importorskip("mujoco")
+
+import bench  # noqa: E402
+import time_to_pass  # noqa: E402
+from dressage.training.preset import load_preset  # noqa: E402
+from support import passing, passing_peer  # noqa: E402
+
+CHEETAH = "HalfCheetah-v5"
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def progress(**more):
+    clock = Clock()
+    given = {"began": 0.0, "every": 10, "limit_seconds": 100.0, "max_steps": 1000, "clock": clock, **more}
+    return passing.Progress(**given), clock
+
+
+def test_the_clock_stands_still_while_policies_are_judged():
+    part, clock = progress()
+    scores = iter([0.2, 0.75])
+
+    def score():
+        clock.now += 50.0
+        return next(scores)
+
+    ends = []
+    for steps in range(0, 25, 5):
+        clock.now += 4.0
+        ends.append(part.ended(steps, score))
+    assert ends == [False, False, False, False, True]
+    assert part.result() == {
+        **{"passed": True, "seconds": 20.0, "steps": 20, "score": 0.75},
+        "rate": 1.2,  # 20 steps in the 16 seconds after the first one
+        "curve": [[0, 4.0, 0.0], [10, 12.0, 0.2], [20, 20.0, 0.75]],
+    }
+
+
+def test_random_steps_count_in_the_time_and_not_in_the_speed_or_the_limit():
+    part, clock = progress(random_steps=50, limit_seconds=20.0)
+    for steps in range(0, 1000, 10):
+        clock.now += 1.0 if steps < 50 else 10.0
+        if part.ended(steps, lambda: 0.0):
+            break
+    assert (steps, part.seconds()) == (70, 35.0)
+    assert part.result()["rate"] == 1.0
+
+
+@pytest.mark.parametrize(("more", "steps"), [({"limit_seconds": 12.0}, 15), ({"max_steps": 5}, 5)])
+def test_a_training_ends_at_its_limits_and_is_judged_then(more, steps):
+    part, clock = progress(**more)
+    for done in range(0, 100, 5):
+        clock.now += 4.0
+        if part.ended(done, lambda: 0.1):
+            break
+    assert done == steps and part.result()["score"] == 0.1 and not part.passed
+
+
+def options(**more):
+    return Namespace(**{"seeds": 2, "limit_seconds": 60.0, "cores": 1, **more})
+
+
+def result(seconds, *, passed=True, steps=100_000, rate=100.0):
+    return {
+        "passed": passed,
+        "seconds": seconds,
+        "steps": steps,
+        "score": 0.8 if passed else 0.1,
+        "rate": rate,
+        "curve": [],
+    }
+
+
+def measured_by(monkeypatch, results):
+    """Have children return these results, by module and algorithm; return the tasks."""
+    tasks = []
+
+    def measure(module, task, **more):
+        tasks.append((module, task["algorithm"], task.get("seed")))
+        return results[module, task["algorithm"]]
+
+    monkeypatch.setattr(time_to_pass, "measure", measure)
+    return tasks
+
+
+def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkeypatch):
+    results = {
+        ("passing", "ppo"): result(40.0),
+        ("passing", "sac"): result(60.0, passed=False),
+        ("passing_peer", "ppo"): result(62.0, passed=False, steps=30_000, rate=500.0),
+        ("passing_peer", "sac"): result(61.0, passed=False, steps=3_000, rate=50.0),
+    }
+    tasks = measured_by(monkeypatch, results)
+    row = time_to_pass.compare(CHEETAH, time_to_pass.State(tmp_path / "parts.jsonl"), options())
+    assert (row["ours_seconds"], row["passed"], row["peer_kind"]) == (40.0, True, "derived")
+    assert (row["peer_seconds"], row["ratio"], row["ratio_at_least"]) == (2000.0, 50.0, 1.5)
+    # A seed that did not pass within the limit stands for all.
+    assert tasks == [
+        ("passing", "ppo", None),
+        ("passing", "sac", None),
+        ("passing_peer", "ppo", 0),
+        ("passing_peer", "sac", 0),
+    ]
+    results["passing_peer", "sac"] = result(90.0)
+    row = time_to_pass.compare(CHEETAH, time_to_pass.State(tmp_path / "others.jsonl"), options())
+    assert (row["peer_kind"], row["peer_seconds"], row["ratio"]) == ("measured", 90.0, 2.2)
+    assert row["peer"]["sac"]["seeds"] == 2 and row["peer"]["ppo"]["seeds"] == 1
+
+
+def test_parts_that_ended_are_not_measured_again(tmp_path, monkeypatch):
+    results = {
+        ("passing", "ppo"): result(40.0),
+        ("passing", "sac"): result(60.0, passed=False),
+        ("passing_peer", "ppo"): result(62.0, passed=False, steps=time_to_pass.STEPS["ppo"][CHEETAH]),
+        ("passing_peer", "sac"): result(50.0),
+    }
+    tasks = measured_by(monkeypatch, results)
+    path = tmp_path / "parts.jsonl"
+    first = time_to_pass.compare(CHEETAH, time_to_pass.State(path), options())
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"key": "cut o')
+    tasks.clear()
+    assert time_to_pass.compare(CHEETAH, time_to_pass.State(path), options()) == first and not tasks
+    time_to_pass.compare(CHEETAH, time_to_pass.State(path), options(limit_seconds=600.0))
+    assert tasks == [("passing", "sac", None)]  # more time helps only what neither passed nor ended
+
+
+def test_the_report_has_the_keys_of_a_benchmark(tmp_path, monkeypatch, capsys):
+    results = dict.fromkeys([(m, a) for m in ("passing", "passing_peer") for a in ("ppo", "sac")], result(40.0))
+    measured_by(monkeypatch, results)
+    arguments = ["time_to_pass.py", "--environments", CHEETAH, "--seeds", "1", "--state", str(tmp_path / "parts.jsonl")]
+    monkeypatch.setattr(sys, "argv", arguments)
+    assert time_to_pass.main() == 0
+    report = json.loads(capsys.readouterr().out)
+    bench.checked(report, ROOT / "benchmarks" / "time_to_pass.py")
+    assert "time_to_pass" in bench.BY_NAME
+
+
+@pytest.mark.parametrize("environment", sorted(time_to_pass.INTENTS))
+def test_both_sides_of_sac_begin_with_the_same_number_of_random_steps(environment):
+    assert load_preset(environment).sac.warmup_steps == passing_peer.SAC["learning_starts"]
+    assert environment in passing_peer.PPO
+
+
+@pytest.mark.parametrize("environment", sorted(time_to_pass.INTENTS))
+def test_the_peer_is_rewarded_as_ours_is(environment):
+    """The reward of one environment, against the author's reward on the fields of a recorded episode of the same actions."""
+    from dressage.envs.reference import rollout
+
+    reward, _ = passing.written(environment, time_to_pass.INTENTS[environment])
+    env = passing_peer.RewardedEnv(environment, reward)
+    env.action_space.seed(3)
+    env.reset(seed=5)
+    actions, theirs = [], []
+    for _ in range(20):
+        actions.append(env.action_space.sample())
+        _, value, terminated, truncated, _ = env.step(actions[-1])
+        theirs.append(value)
+        if terminated or truncated:
+            break
+    env.close()
+    played = iter([*actions, *[actions[-1]] * 1000])
+    (episode,) = rollout(lambda observation: next(played), environment, [5])
+    names: dict = {}
+    exec(reward, names)
+    count = len(theirs)
+    before, after = (
+        passing_peer.SimpleNamespace(**{name: values[rows] for name, values in episode.fields.items()})
+        for rows in (slice(0, count), slice(1, count + 1))
+    )
+    terms = names["reward"](before, episode.action[:count], after, passing_peer.SimpleNamespace(), np)
+    np.testing.assert_allclose(theirs, sum(terms.values()), rtol=1e-6, atol=1e-9)
