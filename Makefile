@@ -64,6 +64,7 @@ test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
 	@$(SYNC) --group dev --group reference --group console
 	@tools/system-packages egl
 	@tools/system-packages prometheus
+	@tools/system-packages nginx
 	@tools/system-packages postgresql
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(RUN)/dressage envs install robotics
 	@$(call CONSOLE,unit)
@@ -139,8 +140,8 @@ audit: ## Compare the locked packages with known vulnerabilities (at most two mi
 	@$(SYNC) --group dev
 	@$(RUN)/python tools/audit.py
 
-sbom: ## Write bills of materials (CycloneDX) of the product and its five images below build/sbom
-	@for extra in local orchestrator llm-agent judge renderer trainer; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
+sbom: ## Write bills of materials (CycloneDX) of the product and its six images below build/sbom
+	@for extra in local orchestrator llm-agent judge renderer trainer console; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
 
 clean: ## Remove build results; keep trained policies
 	rm -rf .venv build dist services/console/web/node_modules services/console/web/src/gen services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

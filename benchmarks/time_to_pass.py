@@ -25,7 +25,7 @@ from typing import Any
 
 from support.children import available, measure, versions
 from support.passing import PASS_SCORE
-from support.passing_peer import SOURCE, STEPS
+from support.passing_peer import SAC, SOURCE, STEPS
 
 INTENTS = {
     "HalfCheetah-v5": "run forward fast",
@@ -115,12 +115,12 @@ def peer(environment: str, algorithm: str, state: State, given: argparse.Namespa
 
 
 def _task(environment: str, algorithm: str, given: argparse.Namespace) -> dict[str, Any]:
-    intent = INTENTS[environment]
     return {
         "environment": environment,
-        "intent": intent,
+        "intent": INTENTS[environment],
         "algorithm": algorithm,
         "every": EVERY,
+        "random_steps": SAC["learning_starts"] if algorithm == "sac" else 0,  # the presets have as many
         "limit_seconds": given.limit_seconds,
     }
 
@@ -171,7 +171,7 @@ def main() -> int:
     parser.add_argument("--environments", nargs="+", choices=INTENTS, default=list(INTENTS), metavar="ID")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--limit-seconds", type=float, default=3600.0, help="longest time of one training, judgments left out"
+        "--limit-seconds", type=float, default=3600.0, help="longest time of a training from its first gradient step"
     )
     parser.add_argument("--cores", type=int, default=min(2, available()))
     parser.add_argument("--state", type=Path, default=STATE, help="file of the parts that ended")

@@ -1,7 +1,7 @@
 """Our trainer until its policies pass a judge, and what both sides share: the reward, the judge and the clock.
 
 Argument: one JSON object with ``environment``, ``intent``, ``algorithm``, ``seeds`` (a list), ``threads``, ``every``
-(environment steps between two judgments), ``max_steps`` and ``limit_seconds``.
+(environment steps between two judgments), ``random_steps``, ``max_steps`` and ``limit_seconds``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Progress:
     """Judgments of one training and its clock, which stands still while policies are judged.
 
     :param began: `time.perf_counter` at the start of the process: imports and compilation count.
-    :param limit_seconds: longest time from the first step on, so that every training has a speed.
+    :param limit_seconds: longest time from the first step after the random ones on, so that every training has a speed.
+    :param random_steps: steps of random actions, before learning begins.
     """
 
     began: float
@@ -61,6 +62,7 @@ class Progress:
     curve: list[list[float]] = field(default_factory=list)
     passed: bool = False
     paused: float = 0.0
+    random_steps: int = 0
     clock: Callable[[], float] = time.perf_counter
 
     def seconds(self) -> float:
@@ -74,7 +76,8 @@ class Progress:
         """
         spent = self.seconds()
         if not self.curve:
-            self.curve.append([steps, round(spent, 2), 0.0])
+            if steps >= self.random_steps:
+                self.curve.append([steps, round(spent, 2), 0.0])
             return False
         over = steps >= self.max_steps or spent - self.curve[0][1] >= self.limit_seconds
         if steps >= self.curve[-1][0] + self.every or over:
@@ -96,7 +99,13 @@ class Progress:
 
 def progress_of(given: dict[str, Any], began: float) -> Progress:
     """The progress of a child's training."""
-    return Progress(began, int(given["every"]), float(given["limit_seconds"]), int(given["max_steps"]))
+    return Progress(
+        began,
+        every=int(given["every"]),
+        limit_seconds=float(given["limit_seconds"]),
+        max_steps=int(given["max_steps"]),
+        random_steps=int(given["random_steps"]),
+    )
 
 
 def train(given: dict[str, Any], began: float, folder: Path) -> dict[str, Any]:

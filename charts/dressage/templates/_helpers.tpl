@@ -81,6 +81,24 @@ livenessProbe:
   failureThreshold: 4
 {{- end -}}
 
+{{/* The same by HTTP: dict port, scheme. The host is one that the console knows. */}}
+{{- define "dressage.httpProbes" -}}
+{{- $get := dict "path" "/healthz" "port" .port "scheme" .scheme "httpHeaders" (list (dict "name" "Host" "value" "localhost")) | toJson -}}
+startupProbe:
+  httpGet: {{ $get }}
+  periodSeconds: 2
+  failureThreshold: 60
+readinessProbe:
+  httpGet: {{ $get }}
+  periodSeconds: 5
+  timeoutSeconds: 3
+livenessProbe:
+  httpGet: {{ $get }}
+  periodSeconds: 15
+  timeoutSeconds: 5
+  failureThreshold: 4
+{{- end -}}
+
 {{- define "dressage.spread" -}}
 {{- with .root.Values.rollout.topologyKey }}
 topologySpreadConstraints:
@@ -141,6 +159,23 @@ priorityClassName: {{ . }}
 {{- list $service (printf "%s.%s" $service .root.Release.Namespace) $inside (printf "%s.cluster.local" $inside) "localhost" | toYaml -}}
 {{- end -}}
 
+{{/* The Secret with the console's own certificate. */}}
+{{- define "dressage.consoleTlsSecret" -}}
+{{- .Values.console.tlsSecret | default .Values.tls.existingSecret | default (printf "%s-console-tls" (include "dressage.fullname" .)) -}}
+{{- end -}}
+
+{{/* Host names of the console, as a list in YAML: the Service's, a port-forward's, the Ingress's and others. */}}
+{{- define "dressage.consoleHosts" -}}
+{{- $hosts := include "dressage.serviceHosts" (dict "root" . "name" "console") | fromYamlArray -}}
+{{- if .Values.ingress.enabled }}{{ $hosts = append $hosts .Values.ingress.console.host }}{{ end -}}
+{{- concat $hosts .Values.console.hosts | uniq | compact | toYaml -}}
+{{- end -}}
+
+{{/* Whether the console has an Ingress: a word, or nothing. */}}
+{{- define "dressage.consoleIngress" -}}
+{{- if and .Values.ingress.enabled .Values.console.enabled .Values.ingress.console.host }}yes{{ end -}}
+{{- end -}}
+
 {{/* What a client pod needs to trust the public API: environment variables. */}}
 {{- define "dressage.trustEnv" -}}
 {{- if .Values.tls.enabled -}}
@@ -187,12 +222,14 @@ priorityClassName: {{ . }}
 
 {{/* What every service is told: dict root, prefix, component values. */}}
 {{- define "dressage.serviceEnv" -}}
-- {name: {{ .prefix }}_ADDRESS, value: "0.0.0.0:50051"}
+- {name: {{ .prefix }}_ADDRESS, value: "0.0.0.0:{{ .port | default 50051 }}"}
 - {name: {{ .prefix }}_METRICS_ADDRESS, value: "0.0.0.0:9090"}
 - {name: {{ .prefix }}_LOG_FORMAT, value: {{ .root.Values.log.format }}}
 - {name: {{ .prefix }}_LOG_LEVEL, value: {{ .root.Values.log.level }}}
 - {name: {{ .prefix }}_GRACE_SECONDS, value: {{ .values.graceSeconds | quote }}}
+{{- if not .http }}
 {{ include "dressage.storeEnv" . }}
+{{- end }}
 {{- end -}}
 
 {{- define "dressage.extraEnv" -}}
@@ -268,6 +305,9 @@ priorityClassName: {{ . }}
 {{- end -}}
 {{- if and $v.ingress.enabled (not $v.ingress.host) -}}
 {{- fail "ingress.enabled is true: set ingress.host to the host name that clients use" -}}
+{{- end -}}
+{{- if and $v.ingress.enabled (eq $v.ingress.host $v.ingress.console.host) -}}
+{{- fail "ingress.console.host is ingress.host: name another host, because both serve the paths of the API" -}}
 {{- end -}}
 {{- if not (index $v.pools $v.trainer.defaultPool) -}}
 {{- fail (printf "trainer.defaultPool is %q, which is none of the pools: %s" $v.trainer.defaultPool (keys $v.pools | sortAlpha | join ", ")) -}}

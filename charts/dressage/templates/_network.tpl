@@ -21,6 +21,21 @@
   ports: [{port: {{ .port }}, protocol: TCP}]
 {{- end -}}
 
+{{/* Ingress from clients outside of the release: dict root, port. */}}
+{{- define "dressage.fromClients" -}}
+- from:
+    - podSelector: {matchLabels: {dressage.io/client: "true"}}
+    {{- with .root.Values.networkPolicy.apiFrom }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- if .root.Values.ingress.enabled }}
+    - namespaceSelector:
+        matchLabels:
+          {{- toYaml .root.Values.networkPolicy.ingressNamespace | nindent 10 }}
+    {{- end }}
+  ports: [{port: {{ .port }}, protocol: TCP}]
+{{- end -}}
+
 {{- define "dressage.toDns" -}}
 - to:
     {{- toYaml .Values.networkPolicy.dns.peers | nindent 4 }}

@@ -1,14 +1,18 @@
-{{/* A stateless service, whole: dict root, component, name, module, prefix, values, env (list, YAML), envFrom (Secret), callers and calls (lists of services). */}}
+{{/* A stateless service, whole: dict root, component, name, module, prefix, values, env (list, YAML), envFrom (Secret), callers and calls (lists of services).
+     One that serves HTTP: http (http or https), port, tlsSecret, mounts and volumes (lists, YAML); it has no store. */}}
 {{- define "dressage.service" -}}
 {{- $root := .root -}}
 {{- $v := .values -}}
+{{- $port := .port | default 50051 -}}
+{{- $portName := ternary "http" "grpc" (hasKey . "http") -}}
+{{- $scaled := dig "autoscaling" "enabled" false $v -}}
 {{- $full := include "dressage.fullname" $root -}}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
   {{- include "dressage.metadata" . | nindent 2 }}
 spec:
-  {{- if not $v.autoscaling.enabled }}
+  {{- if not $scaled }}
   replicas: {{ $v.replicas }}
   {{- end }}
   strategy:
@@ -44,21 +48,25 @@ spec:
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           command: [python, -m, {{ .module }}]
           ports:
-            - {name: grpc, containerPort: 50051}
+            - {name: {{ $portName }}, containerPort: {{ $port }}}
             - {name: metrics, containerPort: 9090}
-            {{- if $root.Values.tls.enabled }}
+            {{- if and $root.Values.tls.enabled (not .http) }}
             - {name: health, containerPort: 50052}
             {{- end }}
           env:
             {{- include "dressage.serviceEnv" . | nindent 12 }}
+            {{- if .callers }}
             {{- include "dressage.peerEnv" . | trim | nindent 12 }}
+            {{- end }}
             {{- with include "dressage.tokenEnv" . | trim }}
             {{- . | nindent 12 }}
             {{- end }}
             {{- if $root.Values.tls.enabled }}
             - {name: {{ .prefix }}_TLS_CERT, value: /etc/dressage/tls/tls.crt}
             - {name: {{ .prefix }}_TLS_KEY, value: /etc/dressage/tls/tls.key}
+            {{- if not .http }}
             - {name: {{ .prefix }}_HEALTH_ADDRESS, value: "0.0.0.0:50052"}
+            {{- end }}
             {{- if .calls }}
             - {name: {{ .prefix }}_SERVICES_TLS_CA_FILE, value: /etc/dressage/tls/ca.crt}
             {{- end }}
@@ -71,7 +79,11 @@ spec:
           envFrom:
             - secretRef: {name: {{ . }}}
           {{- end }}
+          {{- if .http }}
+          {{- include "dressage.httpProbes" (dict "port" $port "scheme" (upper .http)) | nindent 10 }}
+          {{- else }}
           {{- include "dressage.probes" (ternary 50052 50051 $root.Values.tls.enabled) | nindent 10 }}
+          {{- end }}
           lifecycle:
             preStop: {sleep: {seconds: {{ $root.Values.rollout.drainSeconds }}}}
           resources:
@@ -83,29 +95,41 @@ spec:
             {{- if $root.Values.tls.enabled }}
             - {name: tls, mountPath: /etc/dressage/tls, readOnly: true}
             {{- end }}
+            {{- if not .http }}
             {{- include "dressage.storeMounts" $root | nindent 12 }}
+            {{- end }}
+            {{- with .mounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: tmp
           emptyDir: {sizeLimit: 2Gi}
         {{- if $root.Values.tls.enabled }}
         - name: tls
-          secret: {secretName: {{ include "dressage.servicesTlsSecret" . }}}
+          secret: {secretName: {{ .tlsSecret | default (include "dressage.servicesTlsSecret" .) }}}
         {{- end }}
+        {{- if not .http }}
         {{- include "dressage.storeVolumes" $root | nindent 8 }}
+        {{- end }}
+        {{- with .volumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
 ---
-# Headless: clients see every pod and take them in turn.
 apiVersion: v1
 kind: Service
 metadata:
   {{- include "dressage.metadata" . | nindent 2 }}
 spec:
+  {{- if not .http }}
+  # Headless: clients see every pod and take them in turn.
   clusterIP: None
+  {{- end }}
   selector:
     {{- include "dressage.selector" . | nindent 4 }}
   ports:
-    - {name: grpc, port: 50051, targetPort: grpc, appProtocol: {{ ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled }}}
+    - {name: {{ $portName }}, port: {{ $port }}, targetPort: {{ $portName }}, appProtocol: {{ .http | default (ternary "https" "kubernetes.io/h2c" $root.Values.tls.enabled) }}}
     - {name: metrics, port: 9090, targetPort: metrics}
-{{- if $v.autoscaling.enabled }}
+{{- if $scaled }}
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

@@ -75,8 +75,8 @@ def keep_xml(source: Path, archive: Path) -> str:
     import mujoco
 
     with quiet_loading():
-        found = [Path(path).resolve() for path in mujoco.mju_getXMLDependencies(str(source.resolve()))]
-    paths = sorted({source.resolve(), *found})
+        included = [Path(path).resolve() for path in mujoco.mju_getXMLDependencies(str(source.resolve()))]
+    paths = sorted({source.resolve(), *included})
     total = sum(path.stat().st_size for path in paths)
     if total > MAX_BYTES or len(paths) > _MAX_FILES:
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -44,7 +45,7 @@ class HttpServer:
 
     :param listening: from `bind`.
     :param grace_seconds: seconds that running requests may take to end when the server stops.
-    :param tls: certificate chain and private key (PEM); None: no TLS.
+    :param tls: certificate chain and private key (PEM), read again when they are replaced; None: no TLS.
     """
 
     def __init__(
@@ -62,6 +63,10 @@ class HttpServer:
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=max(1, round(grace_seconds)),
         )
+        if tls is not None:
+            config.load()
+            assert config.ssl is not None
+            _follow(config.ssl, *tls)
         self._server = _Server(config)
         self._socket = listening
         self._task: asyncio.Task[None] | None = None
@@ -94,3 +99,27 @@ class HttpServer:
             with suppress(asyncio.CancelledError):
                 await self._task
         self._socket.close()
+
+
+def _follow(context: ssl.SSLContext, cert: Path, key: Path) -> None:
+    """Let a server's context serve the present content of the files."""
+
+    def stamp() -> tuple[int, int]:
+        return cert.stat().st_mtime_ns, key.stat().st_mtime_ns
+
+    served = [stamp()]
+
+    def renew(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+        """Called before each handshake."""
+        with suppress(
+            OSError
+        ):  # while a file is being replaced, the present certificate is kept; ssl's errors are OSErrors
+            now = stamp()
+            if now != served[0]:
+                fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                fresh.load_cert_chain(cert, key)
+                context.load_cert_chain(cert, key)
+                connection.context = fresh
+                served[0] = now
+
+    context.sni_callback = renew

@@ -47,25 +47,28 @@ def authorization(headers: Any) -> str | None:
     return f"Bearer {entry.value}" if entry is not None and entry.value else None
 
 
-def routes(upstream: Upstream) -> list[Route]:
-    """`/login`: GET whether calls are accepted, POST a token, DELETE the cookie."""
+def routes(upstream: Upstream, *, secure: bool = False) -> list[Route]:
+    """`/login`: GET whether calls are accepted, POST a token, DELETE the cookie.
+
+    :param secure: browsers come by HTTPS, whatever this server sees: the cookie is for HTTPS only.
+    """
 
     async def read(request: Request) -> Response:
-        code = await _probe(upstream, authorization(request.headers))
+        code = await probe(upstream, authorization(request.headers))
         return JSONResponse({"authenticated": code == 200}, code if code == 502 else 200, _NO_STORE)
 
     async def log_in(request: Request) -> Response:
         token = await _token(request)
         if token is None:
             return JSONResponse({"message": 'expected {"token": "…"}'}, 400, _NO_STORE)
-        code = await _probe(upstream, f"Bearer {token}")
+        code = await probe(upstream, f"Bearer {token}")
         if code != 200:
             text = "The token is wrong." if code in (401, 403) else "The server does not answer."
             return JSONResponse({"message": text}, code, _NO_STORE)
         response = Response(status_code=204, headers=_NO_STORE)
-        secure = request.url.scheme == "https"
+        https = secure or request.url.scheme == "https"
         name = cookie_name(request.headers.get("host", ""))
-        response.set_cookie(name, token, httponly=True, samesite="strict", secure=secure, path="/")
+        response.set_cookie(name, token, httponly=True, samesite="strict", secure=https, path="/")
         return response
 
     async def log_out(request: Request) -> Response:
@@ -101,8 +104,8 @@ async def _token(request: Request) -> str | None:
     return token if allowed and all("!" <= c <= "~" and c not in '",;\\' for c in token) else None
 
 
-async def _probe(upstream: Upstream, header: str | None) -> int:
-    """Call the orchestrator and return the HTTP status that the answer corresponds to."""
+async def probe(upstream: Upstream, header: str | None) -> int:
+    """Call the orchestrator and return the HTTP status that its answer corresponds to: 200 if it accepts the caller."""
     request = environment_service_pb2.ListEnvironmentsRequest(page_size=1)
     try:
         await upstream.unary(_PROBE, request, authorization=header, timeout_ms=_PROBE_MS)

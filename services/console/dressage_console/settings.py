@@ -23,8 +23,22 @@ class Settings(ProcessSettings):
         description="host names that browsers may use, without ports; empty: only loopback names on a loopback address, "
         "any name elsewhere",
     )
+    secure_cookies: bool = Field(
+        False, description="the cookie of the login is for HTTPS only, behind a proxy that ends TLS; own TLS implies it"
+    )
     call_seconds: float = Field(300.0, gt=0, le=3600, description="deadline of a call that states none")
     stream_seconds: float = Field(
         6 * 3600.0, gt=0, le=7 * 86400, description="deadline of a stream that states none; watchers then resume it"
     )
     max_streams: int = Field(512, ge=1, le=100_000, description="maximum number of open streams")
+    prometheus_url: str = Field(
+        "",
+        pattern="^(https?://.*)?$",
+        description="Prometheus server whose figures the page of the cluster shows; empty: none",
+    )
+    prometheus_selector: str = Field(
+        "",
+        max_length=500,
+        pattern=r'^([a-zA-Z_]\w*(=|=~|!=|!~)"[^"\\{}]*"(,[a-zA-Z_]\w*(=|=~|!=|!~)"[^"\\{}]*")*)?$',
+        description='label matchers that restrict them to this installation, such as namespace="dressage"',
+    )

@@ -20,7 +20,8 @@ from tests.servers.kubernetes import REGISTRY, TAG, Namespace, helm
 RELEASE = "dressage"
 VIEWER = "the-token-of-a-viewer"
 CHART = "charts/dressage"
-GRPC, METRICS, S3, POSTGRESQL = 50051, 9090, 9000, 5432
+GRPC, METRICS, S3, POSTGRESQL, HTTP = 50051, 9090, 9000, 5432, 8080
+API_HOST, CONSOLE_HOST = "api.dressage.test", "console.dressage.test"
 SERVICES = ("orchestrator", "llm-agent", "judge", "renderer")
 STATEFUL = ("orchestrator", "postgresql", "minio")
 # trainer-sb3's image, where it was built: some gigabytes, so most runs go without.
@@ -54,6 +55,8 @@ def values(space: Namespace) -> dict[str, Any]:
         },
         "judge": {"resources": _LITTLE},
         "renderer": {"resources": _LITTLE},
+        "console": {"resources": _LITTLE},
+        "ingress": {"enabled": True, "host": API_HOST, "console": {"host": CONSOLE_HOST}},
         "postgresql": {"resources": _LITTLE, "persistence": {"size": "1Gi"}},
         "minio": {"resources": _LITTLE, "persistence": {"size": "2Gi"}},
         "pools": {
@@ -120,7 +123,9 @@ class Installation:
 
     def ready(self, seconds: int = 300) -> None:
         """Waits until all services are."""
-        self.space.rolled_out(*(self.workload(name) for name in ("postgresql", "minio", *SERVICES)), seconds=seconds)
+        self.space.rolled_out(
+            *(self.workload(name) for name in ("postgresql", "minio", *SERVICES, "console")), seconds=seconds
+        )
 
     def upgrade(self, changed: Mapping[str, Any]) -> None:
         """`helm upgrade` with values besides those of before."""

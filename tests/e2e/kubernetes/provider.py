@@ -11,7 +11,7 @@ from tests.servers.kubernetes import Namespace, image
 
 PORT = 8900
 _FAKES = Path(__file__).parents[2] / "fakes"
-_SECURITY = {
+SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
     "runAsNonRoot": True,
@@ -64,7 +64,7 @@ class Provider:
             "imagePullPolicy": "IfNotPresent",
             "command": [*program, "--host", "0.0.0.0", "--port", str(PORT)],
             "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1, "timeoutSeconds": 5},
-            "securityContext": _SECURITY,
+            "securityContext": SECURITY,
             "volumeMounts": [{"name": "program", "mountPath": "/provider", "readOnly": True}],
         }
         spec = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dressage.api.v1 import session_pb2 as pb
 
-from tests.e2e.kubernetes.installation import GRPC, METRICS, POSTGRESQL, S3, SERVICES, Installation
+from tests.e2e.kubernetes.installation import GRPC, HTTP, METRICS, POSTGRESQL, S3, SERVICES, Installation
 from tests.e2e.kubernetes.provider import Provider
 from tests.e2e.kubernetes.trainings import call, ended, jobs, pods, trained, training
 from tests.servers.kubernetes import until
@@ -45,7 +45,9 @@ def probed(installed: Installation, pod: str, targets: dict[str, tuple[str, int]
 
 def targets(installed: Installation) -> dict[str, tuple[str, int]]:
     """Addresses of all components."""
-    address = {name: str(installed.pods(name)[0]["status"]["podIP"]) for name in (*SERVICES, "postgresql", "minio")}
+    address = {
+        name: str(installed.pods(name)[0]["status"]["podIP"]) for name in (*SERVICES, "console", "postgresql", "minio")
+    }
     api = json.loads(installed.space.run("get", "service", "kubernetes", "-n", "default", "-o", "json"))
     return {
         "API server": (api["spec"]["clusterIP"], 443),
@@ -53,6 +55,7 @@ def targets(installed: Installation) -> dict[str, tuple[str, int]]:
         "metadata": ("169.254.169.254", 80),
         **{name: (address[name], GRPC) for name in SERVICES},
         **{f"{name} metrics": (address[name], METRICS) for name in SERVICES},
+        "console": (address["console"], HTTP),
         "postgresql": (address["postgresql"], POSTGRESQL),
         "minio": (address["minio"], S3),
     }
@@ -69,7 +72,7 @@ def test_a_trainer_reaches_the_orchestrator_and_the_store_alone(installed: Insta
     # It is the policies that keep it: a pod that none of them selects reaches the API server.
     Provider(installed.space, "one_revision.py", name="bystander").start()
     free = probed(installed, "bystander", everything)["reached"]
-    assert free["API server"] and not any(free[name] for name in (*SERVICES, "postgresql", "minio")), free
+    assert free["API server"] and not any(free[name] for name in (*SERVICES, "console", "postgresql", "minio")), free
     # And each service reaches what DESIGN's arrows say.
     judge = probed(installed, installed.pod("judge"), everything)["reached"]
     assert {name for name, reached in judge.items() if reached} == {

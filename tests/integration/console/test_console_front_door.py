@@ -325,6 +325,8 @@ async def test_files_of_the_page_are_compressed_and_kept(stack: Stack, tmp_path:
     (static / "index.html").write_text('<meta name="nonce" content="__DRESSAGE_NONCE__">')
     (static / "assets" / "app-1a2b.js").write_text("plain")
     (static / "assets" / "app-1a2b.js.br").write_bytes(b"packed")
+    (static / "assets" / "mujoco-worker-3c4d.js").write_text("worker")
+    (static / "assets" / "mujoco-5e6f.wasm").write_bytes(b"wasm")
     async with console(stack, static=static) as front:
         first, second = await front.http.get("/"), await front.http.get("/sessions/s1")
         assert first.text != second.text, "each page has a nonce of its own"
@@ -333,6 +335,12 @@ async def test_files_of_the_page_are_compressed_and_kept(stack: Stack, tmp_path:
         packed = await front.http.get("/assets/app-1a2b.js", headers={"accept-encoding": "identity"})
         assert packed.text == "plain" and "immutable" in packed.headers["cache-control"]
         assert "connect-src 'self'" in packed.headers["content-security-policy"], "a worker obeys its script's policy"
+        worker = await front.http.get("/assets/mujoco-worker-3c4d.js")
+        assert "script-src 'self' 'wasm-unsafe-eval';" in worker.headers["content-security-policy"]
+        module = await front.http.get("/assets/mujoco-5e6f.wasm")
+        assert module.headers["content-type"] == "application/wasm"
+        for other in (first, packed, module):
+            assert "unsafe" not in other.headers["content-security-policy"]
         async with front.http.stream("GET", "/assets/app-1a2b.js", headers={"accept-encoding": "br, gzip"}) as answer:
             assert answer.headers["content-encoding"] == "br"
             assert b"".join([chunk async for chunk in answer.aiter_raw()]) == b"packed"

@@ -11,7 +11,9 @@ import pytest
 from dressage.api.v1 import maintenance_service_pb2 as maintenance_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
+from dressage.cli import garbage
 from dressage.client import AsyncClient
+from dressage.local.connection import ServerOptions
 from dressage_orchestrator import wiring
 
 from tests.fakes.specs import reward_session
@@ -130,3 +132,31 @@ async def test_the_client_and_a_cancelled_call(stack: Stack) -> None:
             while stack.store.list("sessions/"):
                 [_ async for _ in client.collect_garbage()]
         assert [part async for part in client.collect_garbage(validate_only=True)] == []
+
+
+async def test_the_command_states_what_is_removed_and_what_is_kept_for_now(
+    stack: Stack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRESSAGE_INSECURE", "1")
+    stack.options = {"retention_deleted_days": 0.0, "retention_seconds": 0.0}
+    await stack.start()
+    server = ServerOptions(address=stack.service.address)
+
+    async def gc(*, dry_run: bool) -> str:
+        await asyncio.to_thread(garbage.collect, server, dry_run=dry_run, as_json=False)
+        return capsys.readouterr().out
+
+    assert "nothing to remove" in await gc(dry_run=True)
+    name = await run_session(stack, "gone")
+    await stack.sessions.DeleteSession(pb.DeleteSessionRequest(name=name))
+    planned = await gc(dry_run=True)
+    assert "would remove:" in planned and "deleted sessions" in planned and "rows" not in planned
+    assert "rows" in await gc(dry_run=False)
+    await stack.stop()
+    stack.options = {"retention_seconds": 0.0}
+    await stack.start()
+    server = ServerOptions(address=stack.service.address)
+    name = await run_session(stack, "kept")
+    await stack.sessions.DeleteSession(pb.DeleteSessionRequest(name=name))
+    kept = await gc(dry_run=True)
+    assert "nothing to remove" in kept and "1 deleted session is kept for now, kept until " in kept

@@ -8,6 +8,9 @@ from functools import cache
 
 import kubernetes_validate
 import pytest
+from cloudcoil.models.cert_manager.v1 import Certificate
+from dressage.serving.server import MAX_MESSAGE_BYTES
+from pydantic import ValidationError
 
 from tests.unit.chart.rendering import (
     CHART,
@@ -22,10 +25,12 @@ from tests.unit.chart.rendering import (
     pods,
     rendered,
     selects,
+    template,
 )
 
 OLDEST, NEWEST = "1.30", "1.37"
 SERVICES = {"orchestrator", "llm-agent", "judge", "renderer"}
+SERVED = SERVICES | {"console"}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -107,12 +112,19 @@ def test_every_container_is_bounded_and_every_server_probed(scenario: str) -> No
                 ports = {entry["name"]: entry["containerPort"] for entry in container["ports"]}
                 # Kubelets probe without TLS.
                 assert all(probe["grpc"]["port"] == ports.get("health", ports["grpc"]) for probe in probes)
+            if component(pod) == "console":
+                hosts = json.loads(_env(scenario, "console")["DRESSAGE_CONSOLE_ALLOWED_HOSTS"]["value"])
+                for probe in (entry["httpGet"] for entry in probes):
+                    assert probe["scheme"] == ("HTTP" if scenario == "without-tls" else "HTTPS")
+                    assert (probe["path"], probe["port"]) == ("/healthz", 8080)
+                    # The console refuses a Host header that it does not know, as the pod's address is.
+                    assert all(header == {"name": "Host", "value": hosts[4]} for header in probe["httpHeaders"])
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_grace_periods_leave_time_for_the_drain(scenario: str) -> None:
     for name, pod in pods(scenario):
-        if component(pod) not in SERVICES:
+        if component(pod) not in SERVED:
             continue
         container = pod["spec"]["containers"][0]
         grace = next(int(e["value"]) for e in container["env"] if e["name"].endswith("_GRACE_SECONDS"))
@@ -161,7 +173,7 @@ def test_the_orchestrators_rights_are_exactly_these(scenario: str) -> None:
     assert [subject["name"] for subject in binding["subjects"]] == ["r-dressage-orchestrator"]
 
 
-def _env(scenario: str, service: str) -> dict[str, dict[str, object]]:
+def _env(scenario: str, service: str) -> dict[str, dict[str, str]]:
     (pod,) = [pod for _, pod in pods(scenario) if component(pod) == service]
     return {entry["name"]: entry for entry in pod["spec"]["containers"][0]["env"]}
 
@@ -217,7 +229,7 @@ def test_selectors_select_their_own_pods_and_no_others(scenario: str) -> None:
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_budgets_of_disruption_only_where_two_pods_are(scenario: str) -> None:
     budgets = {component(entry) for entry in of_kind(scenario, "PodDisruptionBudget")}
-    assert budgets == (SERVICES if scenario == "ha" else set())
+    assert budgets == (SERVED if scenario == "ha" else set())
     scalers = {component(entry) for entry in of_kind(scenario, "HorizontalPodAutoscaler")}
     assert scalers == ({"llm-agent", "judge"} if scenario == "ha" else set())
     for deployment in of_kind(scenario, "Deployment"):
@@ -231,7 +243,7 @@ def test_addresses_lead_to_services_that_exist() -> None:
         for entry in of_kind("minimal", "Service")
         for port in entry["spec"]["ports"]
     }
-    for service in ("orchestrator", "judge"):
+    for service in ("orchestrator", "judge", "console"):
         for name, entry in _env("minimal", service).items():
             if name.endswith("_ADDRESS") and ".svc:" in str(entry.get("value")):
                 host, port = str(entry["value"]).removeprefix("dns:///").rsplit(":", 1)
@@ -265,18 +277,66 @@ def test_monitors_come_only_if_the_cluster_has_their_kind_and_are_labelled() -> 
     monitors = [entry for entry in rendered("monitoring") if entry["kind"] in CUSTOM_KINDS]
     assert {entry["kind"] for entry in monitors} == CUSTOM_KINDS - {"Certificate"}
     assert all(entry["metadata"]["labels"]["release"] == "stack" for entry in monitors)
-    assert {component(e) for e in monitors if e["kind"] == "ServiceMonitor"} == SERVICES
+    assert {component(e) for e in monitors if e["kind"] == "ServiceMonitor"} == SERVED
     plain = helm("template", "r", str(CHART))
     assert plain.returncode == 0 and not any(f"kind: {kind}\n" in plain.stdout for kind in CUSTOM_KINDS)
 
 
 def test_ingress_shows_the_public_services_only() -> None:
-    (ingress,) = of_kind("ingress-tls", "Ingress")
+    (ingress,) = [entry for entry in of_kind("ingress-tls", "Ingress") if component(entry) == "orchestrator"]
     assert ingress["metadata"]["annotations"]["cert-manager.io/cluster-issuer"] == "letsencrypt"
     assert ingress["spec"]["tls"] == [{"hosts": ["dressage.example.org"], "secretName": "r-dressage-tls"}]
     paths = [entry["path"] for rule in ingress["spec"]["rules"] for entry in rule["http"]["paths"]]
     assert not any("/dressage.internal.v1.RunService/Work".startswith(path) for path in paths)
     assert any("/dressage.v1.SessionService/CreateSession".startswith(path) for path in paths)
+
+
+def test_the_console_has_an_ingress_and_a_host_of_its_own() -> None:
+    (ingress,) = [entry for entry in of_kind("ingress-tls", "Ingress") if component(entry) == "console"]
+    assert ingress["spec"]["tls"] == [{"hosts": ["console.example.org"], "secretName": "r-dressage-tls-console"}]
+    (rule,) = ingress["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    (service,) = [entry for entry in of_kind("ingress-tls", "Service") if component(entry) == "console"]
+    backend = path["backend"]["service"]
+    assert (rule["host"], path["path"], path["pathType"]) == ("console.example.org", "/", "Prefix")
+    assert backend["name"] == service["metadata"]["name"]
+    assert backend["port"]["name"] in {port["name"] for port in service["spec"]["ports"]}
+    env = _env("ingress-tls", "console")
+    assert "console.example.org" in json.loads(env["DRESSAGE_CONSOLE_ALLOWED_HOSTS"]["value"])
+    assert env["DRESSAGE_CONSOLE_SECURE_COOKIES"]["value"] == "true"
+    assert "DRESSAGE_CONSOLE_SECURE_COOKIES" not in _env("minimal", "console")
+    # Streams are passed on as they come, and the largest message fits.
+    annotations = ingress["metadata"]["annotations"]
+    assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
+    assert annotations["nginx.ingress.kubernetes.io/proxy-body-size"] == f"{MAX_MESSAGE_BYTES // 2**20}m"
+
+
+def test_without_a_host_or_without_the_console_it_has_no_ingress() -> None:
+    given = ("--set", "ingress.enabled=true,ingress.host=a.example.org")
+    plain = template(*given)
+    assert plain.stdout.count("kind: Ingress\n") == 1, plain.stderr
+    without = template(*given, "--set", "ingress.console.host=b.example.org,console.enabled=false")
+    assert without.returncode == 0 and "r-dressage-console" not in without.stdout, without.stderr
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_objects_of_cert_manager_have_only_its_fields(scenario: str) -> None:
+    """By models that are generated from the definitions of cert-manager."""
+    certificates = of_kind(scenario, "Certificate")
+    for entry in certificates:
+        assert entry["apiVersion"] == "cert-manager.io/v1"
+        model = Certificate.model_validate(entry)
+        # A field that the model does not know is dropped by it.
+        assert model.spec and model.spec.model_dump(by_alias=True, exclude_unset=True, mode="json") == entry["spec"]
+    assert len(certificates) == (5 if scenario == "cert-manager" else 0)
+
+
+def test_a_mistake_in_a_certificate_would_be_noticed() -> None:
+    spec = of_kind("cert-manager", "Certificate")[0]["spec"]
+    unknown = Certificate.model_validate({"spec": {**spec, "dnsName": "a"}}).spec
+    assert unknown and unknown.model_dump(by_alias=True, exclude_unset=True) != {**spec, "dnsName": "a"}
+    with pytest.raises(ValidationError):
+        Certificate.model_validate({"spec": {**spec, "usages": ["serving"]}})
 
 
 def test_the_chart_has_the_applications_version() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.chart.rendering import SCENARIOS, of_kind
 
-GRPC, METRICS, POSTGRESQL, S3 = 50051, 9090, 5432, 9000
+GRPC, METRICS, POSTGRESQL, S3, HTTP = 50051, 9090, 5432, 9000, 8080
 SERVICES = ("orchestrator", "llm-agent", "judge", "renderer")
 
 # From, to, port: dependencies point one way, trainers dial the orchestrator, everybody keeps artifacts.
@@ -20,6 +20,7 @@ ARROWS = {
     ("judge", "renderer", GRPC),
     ("trainer", "orchestrator", GRPC),
     ("test", "orchestrator", GRPC),
+    ("console", "orchestrator", GRPC),
 }
 STORE_ARROWS = {(one, "minio", S3) for one in (*SERVICES, "trainer")}
 DATABASE_ARROWS = {("orchestrator", "postgresql", POSTGRESQL)}
@@ -133,15 +134,16 @@ def test_prometheus_and_dns(scenario: str) -> None:
             port["port"] for rule in policy["spec"].get("egress", []) for port in rule["ports"] if port["port"] == 53
         ]
         assert len(dns) in (0, 2)
-    assert scraped >= {(name, METRICS) for name in SERVICES}
+    assert scraped >= {(name, METRICS) for name in (*SERVICES, "console")}
 
 
-def test_clients_come_through_the_ingress_or_by_a_label() -> None:
-    (policy,) = [p for p in of_kind("ingress-tls", "NetworkPolicy") if _subject(p) == "orchestrator"]
-    peers = [peer for rule in policy["spec"]["ingress"] for peer in rule["from"] if rule["ports"][0]["port"] == GRPC]
+@pytest.mark.parametrize(("service", "port"), [("orchestrator", GRPC), ("console", HTTP)])
+def test_clients_come_through_the_ingress_or_by_a_label(service: str, port: int) -> None:
+    (policy,) = [p for p in of_kind("ingress-tls", "NetworkPolicy") if _subject(p) == service]
+    peers = [peer for rule in policy["spec"]["ingress"] for peer in rule["from"] if rule["ports"][0]["port"] == port]
     assert {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}} in peers
     assert {"ipBlock": {"cidr": "10.20.0.0/16"}} in peers
-    (plain,) = [p for p in of_kind("minimal", "NetworkPolicy") if _subject(p) == "orchestrator"]
+    (plain,) = [p for p in of_kind("minimal", "NetworkPolicy") if _subject(p) == service]
     outer = [p for rule in plain["spec"]["ingress"] for p in rule["from"] if _component(p) is None]
     assert {"podSelector": {"matchLabels": {"dressage.io/client": "true"}}} in outer
     assert not any("ipBlock" in peer for peer in outer)

@@ -17,6 +17,7 @@ SERVICES = {
     "llm-agent": "dressage_llm_agent",
     "judge": "dressage_judge",
     "renderer": "dressage_renderer",
+    "console": "dressage_console",
 }
 
 

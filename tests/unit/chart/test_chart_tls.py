@@ -54,17 +54,20 @@ def test_each_pair_of_services_shares_a_token_of_its_own(scenario: str) -> None:
         assert sent == accepted and len(set(sent.values())) == len(callers)
 
 
-def generated() -> tuple[x509.Certificate, x509.Certificate]:
-    """The generated certificate and its authority."""
-    (secret,) = [e for e in of_kind("minimal", "Secret") if e["metadata"]["name"] == "r-dressage-api-tls"]
+def generated(service: str) -> tuple[x509.Certificate, x509.Certificate]:
+    """The generated certificate of a service, and its authority."""
+    secrets = [e for e in of_kind("minimal", "Secret") if e["type"] == "kubernetes.io/tls"]
+    (secret,) = [e for e in secrets if component(e) == service]
     read = [x509.load_pem_x509_certificate(base64.b64decode(secret["data"][key])) for key in ("tls.crt", "ca.crt")]
     return read[0], read[1]
 
 
-def test_the_generated_certificate_names_the_service_and_a_port_forward() -> None:
-    leaf, authority = generated()
+@pytest.mark.parametrize("service", ["orchestrator", "console"])
+def test_the_generated_certificate_names_the_service_and_a_port_forward(service: str) -> None:
+    leaf, authority = generated(service)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert {HOST, "localhost", f"{HOST}.cluster.local"} <= set(names.get_values_for_type(x509.DNSName))
+    host = HOST.replace("orchestrator", service)
+    assert {host, "localhost", f"{host}.cluster.local"} <= set(names.get_values_for_type(x509.DNSName))
     assert names.get_values_for_type(x509.IPAddress) == [ip_address("127.0.0.1")]
     assert leaf.not_valid_after_utc > datetime.now(UTC) + timedelta(days=3000)
     assert leaf.issuer == authority.subject
@@ -95,8 +98,8 @@ def test_orchestrator_trainers_and_the_test_use_the_same_certificate(scenario: s
     assert env["DRESSAGE_ORCHESTRATOR_ADVERTISED_ADDRESS"] == test["DRESSAGE_ADDRESS"] == f"{HOST}:50051"
     issued = [entry["kind"] for entry in of_kind(scenario, "Certificate")]
     issued += [entry["type"] for entry in of_kind(scenario, "Secret") if entry["type"] == "kubernetes.io/tls"]
-    issuers = {"cert-manager": ["Certificate"] * 4, "external-stores": []}
-    assert issued == issuers.get(scenario, ["kubernetes.io/tls"] * 4), "of the API and of each service"
+    issuers = {"cert-manager": ["Certificate"] * 5, "external-stores": []}
+    assert issued == issuers.get(scenario, ["kubernetes.io/tls"] * 5), "of the API, the console and each service"
 
 
 def secrets_of_services() -> dict[str, dict[str, bytes]]:
@@ -181,6 +184,24 @@ async def test_rendered_certificates_serve_their_service_and_no_other(tmp_path: 
     assert await greeted(generated["judge"], wrong, "r-dressage-judge.lab.svc", tmp_path) == "UNAVAILABLE"
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_console_trusts_the_orchestrator_and_has_a_key_of_its_own(scenario: str) -> None:
+    env = {e["name"]: e.get("value") for e in container(scenario, "console")["env"]}
+    assert env["DRESSAGE_CONSOLE_ORCHESTRATOR_ADDRESS"] == f"{HOST}:50051"
+    (pod,) = [pod for _, pod in pods(scenario) if component(pod) == "console"]
+    secrets = {v["name"]: v["secret"] for v in pod["spec"]["volumes"] if "secret" in v}
+    if scenario == "without-tls":
+        assert not secrets and not [name for name in env if "TLS" in name]
+        return
+    folders = {mount["name"]: mount["mountPath"] for mount in container(scenario, "console")["volumeMounts"]}
+    assert env["DRESSAGE_CONSOLE_ORCHESTRATOR_TLS_CA_FILE"] == f"{folders['authority']}/ca.crt"
+    assert env["DRESSAGE_CONSOLE_TLS_KEY"] == f"{folders['tls']}/tls.key"
+    given = scenario == "external-stores"
+    assert secrets["authority"]["secretName"] == ("company-tls" if given else "r-dressage-api-tls")
+    assert secrets["authority"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}], "the key is the orchestrator's"
+    assert secrets["tls"]["secretName"] == ("company-tls" if given else "r-dressage-console-tls")
+
+
 def test_cert_managers_certificate_has_the_same_names() -> None:
     (certificate,) = [
         e for e in of_kind("cert-manager", "Certificate") if e["spec"]["secretName"] == "r-dressage-api-tls"
@@ -193,9 +214,10 @@ def test_cert_managers_certificate_has_the_same_names() -> None:
     }
 
 
-def test_an_ingress_reaches_the_orchestrator_by_tls() -> None:
-    (ingress,) = of_kind("ingress-tls", "Ingress")
-    assert ingress["metadata"]["annotations"]["nginx.ingress.kubernetes.io/backend-protocol"] == "GRPCS"
-    host = "ingress.host=dressage.example.org"
+def test_an_ingress_reaches_orchestrator_and_console_by_tls() -> None:
+    protocol = "nginx.ingress.kubernetes.io/backend-protocol"
+    protocols = {component(e): e["metadata"]["annotations"][protocol] for e in of_kind("ingress-tls", "Ingress")}
+    assert protocols == {"orchestrator": "GRPCS", "console": "HTTPS"}
+    host = "ingress.host=dressage.example.org,ingress.console.host=console.example.org"
     done = template("--show-only", "templates/ingress.yaml", "--set", f"ingress.enabled=true,{host},tls.enabled=false")
-    assert "backend-protocol: GRPC\n" in done.stdout, done.stderr
+    assert "backend-protocol: GRPC\n" in done.stdout and "backend-protocol: HTTP\n" in done.stdout, done.stderr

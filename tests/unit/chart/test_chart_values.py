@@ -44,6 +44,7 @@ BAD = [
     (["minio.enabled=false"], "externalStore.url", "s3://BUCKET"),
     (["minio.enabled=false", "externalStore.url=s3://bucket/b"], "networkPolicy.externalStore.cidrs", "10.1.2.4/32"),
     (["ingress.enabled=true"], "ingress.host", "host name"),
+    (["ingress.enabled=true", "ingress.host=a.b", "ingress.console.host=a.b"], "ingress.console.host", "another host"),
     (["tls.issuer.kind=Authority"], "kind", "ClusterIssuer"),
     (["trainer.defaultPool=gpu"], "trainer.defaultPool", "cpu"),
 ]
@@ -101,6 +102,7 @@ def test_notes_hold_the_next_three_commands(tmp_path: Path) -> None:
         "kubectl --namespace lab get secret r-dressage-auth",
         "export DRESSAGE_CA_FILE=",
         'dressage run "run forward fast"',
+        "kubectl --namespace lab port-forward service/r-dressage-console 8080:8080, then https://localhost:8080/",
     ):
         assert line in notes
     assert "template author" in notes and "r-dressage-postgresql" in notes

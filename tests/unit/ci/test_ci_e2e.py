@@ -137,8 +137,9 @@ def ci_run(checkout: Path, **environment: str) -> tuple[subprocess.CompletedProc
 def test_run_does_lint_then_e2e_with_images_then_test(checkout: Path) -> None:
     done, ran = ci_run(checkout)
     assert done.returncode == 0, done
-    images = [f"image dressage-{name}:dev" for name in ("orchestrator", "llm-agent", "judge", "renderer", "trainer")]
-    images += ["image dressage-test-postgresql:dev", "image dressage-test-minio:dev"]
+    services = ("orchestrator", "llm-agent", "judge", "renderer", "trainer", "console")
+    substitutes = ("test-postgresql", "test-nginx", "test-minio")
+    images = [f"image dressage-{name}:dev" for name in (*services, *substitutes)]
     assert ran == ["make lint", "make audit", "make test-console-quick", *images, "make e2e", "down", "make test"]
     assert "e2e: 1 passed, 0 failed, 0 skipped, 0 left out" in done.stdout
 

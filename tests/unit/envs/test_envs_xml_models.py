@@ -35,7 +35,7 @@ HULL = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 2 3 4\nf 3 1 4\n
 
 @pytest.fixture
 def cart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The main file of a model whose mesh lies outside of its folder."""
+    """The main file of a model whose mesh is outside of its folder."""
     monkeypatch.setenv(VARIABLE, str(tmp_path / "environments"))
     (tmp_path / "model" / "parts").mkdir(parents=True)
     (tmp_path / "meshes").mkdir()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+ROOT = Path(__file__).parents[3]
 PRODUCT = ("local",)
 REFERENCE = ("sb3",)
 """torch, on a computer with a GPU, requires NVIDIA's libraries."""
@@ -114,6 +117,13 @@ def test_the_product_needs_only_allowed_licences() -> None:
     distributions = installed(*PRODUCT)
     assert len(distributions) > 80 and "jax" in distributions
     assert unreviewed(distributions) == {}
+
+
+def test_the_page_of_the_console_ships_only_allowed_licences() -> None:
+    lock = json.loads((ROOT / "services/console/web/package-lock.json").read_text("utf-8"))
+    shipped = {name: entry for name, entry in lock["packages"].items() if name and not entry.get("dev")}
+    assert {"node_modules/three", "node_modules/@mujoco/mujoco"} <= set(shipped)
+    assert {name: entry.get("license") for name, entry in shipped.items() if not allowed(entry.get("license", ""))} == {}
 
 
 def test_the_reference_needs_only_allowed_licences() -> None:

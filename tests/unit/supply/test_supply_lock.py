@@ -55,7 +55,7 @@ def test_the_bill_of_materials_lists_every_locked_package(tmp_path: Path) -> Non
     assert not {"pytest", "ruff"} & {name for name, _ in components}
 
 
-@pytest.mark.parametrize("service", ["orchestrator", "llmAgent", "judge", "renderer", "trainer"])
+@pytest.mark.parametrize("service", ["orchestrator", "llmAgent", "judge", "renderer", "trainer", "console"])
 def test_a_digest_replaces_the_tag_of_an_image(service: str) -> None:
     rendered = rendering.template(
         "--set", "image.registry=r.example.org/d", "--set", f"{service}.digest={DIGEST}"

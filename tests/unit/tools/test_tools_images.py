@@ -1,4 +1,4 @@
-"""`tools/images` with a stand-in for the builder, and the stages of services/Dockerfile for the five images."""
+"""`tools/images` with a stand-in for the builder, and the stages of services/Dockerfile for the six images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.unit.chart import rendering
 
 ROOT = Path(__file__).parents[3]
-FIVE = ("orchestrator", "llm-agent", "judge", "renderer", "trainer")
+SIX = ("orchestrator", "llm-agent", "judge", "renderer", "trainer", "console")
 
 
 def stages() -> dict[str, str]:
@@ -33,9 +33,9 @@ def built(tmp_path: Path, *names: str, builder: str, command: str = "build", **v
 
 
 @pytest.mark.parametrize("builder", ["docker", "buildah"])
-def test_the_five_are_targets_that_share_layers(tmp_path: Path, builder: str) -> None:
+def test_the_six_are_targets_that_share_layers(tmp_path: Path, builder: str) -> None:
     builds = built(tmp_path, builder=builder)
-    for name, build in zip(FIVE, builds, strict=True):
+    for name, build in zip(SIX, builds, strict=True):
         assert build.endswith(f"-t dressage-{name}:1 -f services/Dockerfile --target {name} ."), build
         assert ("--layers" in build) == (builder == "buildah")
 
@@ -45,7 +45,7 @@ def test_images_are_pushed_under_the_names_of_the_chart(tmp_path: Path, registry
     pushed = built(tmp_path, "--push", builder="docker", command="push", REGISTRY=registry)
     rendered = rendering.template("--set", f"image.registry={registry.rstrip('/')}").stdout
     names = set(re.findall(r"registry\.example\.org/[\w./-]+:[\w.]+", rendered))
-    assert {line.removeprefix("push ") for line in pushed} == names and len(names) == len(FIVE)
+    assert {line.removeprefix("push ") for line in pushed} == names and len(names) == len(SIX)
 
 
 def test_other_trainers_have_files_of_their_own(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_other_trainers_have_files_of_their_own(tmp_path: Path) -> None:
         assert (ROOT / f"services/trainer/Dockerfile.{name}").is_file()
 
 
-@pytest.mark.parametrize("name", FIVE)
+@pytest.mark.parametrize("name", SIX)
 def test_an_image_has_its_own_extra_and_is_not_root(name: str) -> None:
     text = (ROOT / "services/Dockerfile").read_text()
     assert f"\nFROM shared AS {name}\n" in text and f"\nFROM source AS {name}-code\n" in text
@@ -64,9 +64,21 @@ def test_an_image_has_its_own_extra_and_is_not_root(name: str) -> None:
     folder = f"services/{name.replace('-', '_')}"
     assert re.findall(r"--extra (\S+)", stage) == [name]
     assert re.findall(r"^COPY (?:--from=)?(\S+)", stage, re.M) == [f"{name}-code"]
-    assert re.findall(r"^COPY (\S+)", code, re.M) == [folder]
+    page = ["services/console/dressage_console", "--from=console-page"]
+    assert re.findall(r"^COPY (\S+)", code, re.M) == (page if name == "console" else [folder])
     assert re.findall(r"^USER (\S+)", stage, re.M) == ["10001:10001"]
     assert f'"dressage_{name.replace("-", "_")}"' in stage and (ROOT / folder).is_dir()
+
+
+def test_the_page_is_built_from_its_lock_and_a_release_needs_it() -> None:
+    page, code = stages()["console-page"], stages()["console-code"]
+    assert "tools/console packages" in page and "tools/console build" in page
+    assert "npm ci" in (ROOT / "tools/console").read_text() and "DRESSAGE_RELEASE=1" in code
+    # The page and the generated API of this machine, which may be of another version, stay outside.
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert {"services/console/dressage_console/static", "services/console/web/src/gen", "**/node_modules"} <= set(
+        ignored
+    )
 
 
 def test_packages_are_checked_by_hash() -> None:

@@ -18,6 +18,7 @@ pytest.importorskip("mujoco")
 
 import bench  # noqa: E402
 import time_to_pass  # noqa: E402
+from dressage.training.preset import load_preset  # noqa: E402
 from support import passing, passing_peer  # noqa: E402
 
 CHEETAH = "HalfCheetah-v5"
@@ -56,6 +57,16 @@ def test_the_clock_stands_still_while_policies_are_judged():
         "rate": 1.2,  # 20 steps in the 16 seconds after the first one
         "curve": [[0, 4.0, 0.0], [10, 12.0, 0.2], [20, 20.0, 0.75]],
     }
+
+
+def test_random_steps_count_in_the_time_and_not_in_the_speed_or_the_limit():
+    part, clock = progress(random_steps=50, limit_seconds=20.0)
+    for steps in range(0, 1000, 10):
+        clock.now += 1.0 if steps < 50 else 10.0
+        if part.ended(steps, lambda: 0.0):
+            break
+    assert (steps, part.seconds()) == (70, 35.0)
+    assert part.result()["rate"] == 1.0
 
 
 @pytest.mark.parametrize(("more", "steps"), [({"limit_seconds": 12.0}, 15), ({"max_steps": 5}, 5)])
@@ -146,6 +157,12 @@ def test_the_report_has_the_keys_of_a_benchmark(tmp_path, monkeypatch, capsys):
     report = json.loads(capsys.readouterr().out)
     bench.checked(report, ROOT / "benchmarks" / "time_to_pass.py")
     assert "time_to_pass" in bench.BY_NAME
+
+
+@pytest.mark.parametrize("environment", sorted(time_to_pass.INTENTS))
+def test_both_sides_of_sac_begin_with_the_same_number_of_random_steps(environment):
+    assert load_preset(environment).sac.warmup_steps == passing_peer.SAC["learning_starts"]
+    assert environment in passing_peer.PPO
 
 
 @pytest.mark.parametrize("environment", sorted(time_to_pass.INTENTS))

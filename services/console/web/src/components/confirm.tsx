@@ -2,6 +2,7 @@
 import { Button, Group, Modal, Stack, Text } from '@mantine/core'
 import { useSyncExternalStore } from 'react'
 
+/** `onConfirm` shows its own error. */
 type Question = { title: string; text: string; action: string; onConfirm: () => Promise<unknown> }
 
 let question: Question | null = null
@@ -34,7 +35,7 @@ export function Confirm() {
             color="red"
             data-autofocus
             onClick={() => {
-              void current?.onConfirm()
+              current?.onConfirm().catch(() => null)
               set(null)
             }}
           >

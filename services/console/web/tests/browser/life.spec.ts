@@ -27,7 +27,7 @@ test.afterEach(() => {
   expect(seen.problems.splice(0)).toEqual([])
 })
 
-test('a session is watched live from its start to its video', async () => {
+test('a session starts without a model, and its curves are live', async () => {
   const { page } = seen
   test.setTimeout(400_000)
   await page.goto(`${server.base}new`)
@@ -39,20 +39,11 @@ test('a session is watched live from its start to its video', async () => {
   await page.getByRole('textbox', { name: /Iterations at most/ }).fill('3')
   await page.getByRole('switch', { name: /Wait for my approval/ }).check()
   await page.getByRole('button', { name: 'Start the session' }).click()
-  await page.getByRole('button', { name: 'Approve', exact: true }).click({ timeout: 120_000 })
+  await expect(page.getByText('Iteration 1 waits for your approval')).toBeVisible({ timeout: 120_000 })
+  await page.getByRole('button', { name: 'Approve', exact: true }).click()
   await page.getByRole('tab', { name: 'curves' }).click()
   await expect(page.getByRole('img', { name: /over environment steps/ }).first()).toBeVisible({ timeout: 180_000 })
-  await page.getByRole('tab', { name: 'overview' }).click()
-  // The next iteration waits for approval, or the session has its goal: the first one has its video.
-  const video = page.getByLabel('Video of the best policy')
-  await expect(video).toBeVisible({ timeout: 240_000 })
-  await expect.poll(() => video.evaluate((element: HTMLVideoElement) => element.readyState)).toBeGreaterThan(0)
-  expect(await video.evaluate((element: HTMLVideoElement) => element.duration)).toBeGreaterThan(0)
-  await video.evaluate((element: HTMLVideoElement) => {
-    element.currentTime = element.duration / 2
-    return new Promise((done) => element.addEventListener('seeked', done, { once: true }))
-  })
-  barriers.push(...(await barriersOf(page, 'overview with a video')))
+  await expect(page.getByText('Iteration 2 waits for your approval')).toBeVisible({ timeout: 180_000 })
 })
 
 test('a person scores a rollout', async () => {
@@ -60,7 +51,7 @@ test('a person scores a rollout', async () => {
   await page.goto(page.url().replace(/\?.*|$/, '?tab=rollouts&iteration=1'))
   await page.getByRole('button', { name: 'score it yourself' }).first().click()
   await page.getByRole('textbox', { name: 'Your score, 0 to 1' }).fill('0.7')
-  await page.getByRole('textbox', { name: 'Remarks' }).fill('steady <b>and</b> calm')
+  await page.getByRole('textbox', { name: 'Remarks', exact: true }).fill('steady <b>and</b> calm')
   await page.getByRole('button', { name: 'Record' }).click()
   await expect(page.getByText(/Recorded\. 1 labelled rollouts/)).toBeVisible()
   await expect(page.getByText('people 0.70').first()).toBeVisible()
@@ -69,14 +60,8 @@ test('a person scores a rollout', async () => {
 
 test('the next iteration starts from an earlier one, with a direction', async () => {
   const { page } = seen
-  test.setTimeout(300_000)
-  const id = new URL(page.url()).pathname.split('/').pop()!
-  const name = `sessions/${id}`
-  const session = await server.call('GetSession', { name })
-  // One that has its goal is over; it goes on where more iterations are asked for.
-  if (session.state !== 'SESSION_STATE_RUNNING') await server.call('ResumeSession', { name, additionalIterations: 2 })
-  await page.goto(`${server.base}sessions/${id}?tab=lineage`)
-  await page.getByRole('button', { name: 'start the next from here' }).first().click({ timeout: 60_000 })
+  await page.getByRole('tab', { name: 'lineage' }).click()
+  await page.getByRole('button', { name: 'start the next from here' }).first().click()
   await expect(page.getByText('The next iteration starts from iteration 1.')).toBeVisible()
   await page.getByRole('tab', { name: 'overview' }).click()
   await page.getByRole('textbox', { name: 'Direction' }).fill('less effort')
@@ -84,7 +69,28 @@ test('the next iteration starts from an earlier one, with a direction', async ()
   await expect(page.getByText('follows your direction')).toBeVisible()
   await page.getByRole('tab', { name: 'events' }).click()
   await expect(page.getByRole('log').getByText('less effort')).toBeVisible()
-  barriers.push(...(await barriersOf(page, 'events')))
+  await page.getByRole('button', { name: 'Approve', exact: true }).click()
+  await expect(page.getByText('Iteration 3 waits for your approval')).toBeVisible({ timeout: 180_000 })
+  await page.getByRole('tab', { name: 'lineage' }).click()
+  await expect(page.getByRole('listitem').filter({ hasText: 'from iteration 1' })).toHaveCount(2)
+  barriers.push(...(await barriersOf(page, 'lineage')))
+})
+
+test('it is watched to its end and its video', async () => {
+  const { page } = seen
+  test.setTimeout(400_000)
+  await page.getByRole('button', { name: 'Approve', exact: true }).click()
+  await page.getByRole('tab', { name: 'overview' }).click()
+  const video = page.getByLabel('Video of the best policy')
+  await expect(video).toBeVisible({ timeout: 240_000 })
+  await expect.poll(() => video.evaluate((element: HTMLVideoElement) => element.readyState)).toBeGreaterThan(0)
+  // Seeking is a request for a part of the file.
+  const at = await video.evaluate((element: HTMLVideoElement) => {
+    element.currentTime = element.duration / 2
+    return new Promise<number>((done) => element.addEventListener('seeked', () => done(element.currentTime), { once: true }))
+  })
+  expect(at).toBeGreaterThan(0)
+  barriers.push(...(await barriersOf(page, 'overview with a video')))
 })
 
 test('a session is deleted and restored from its own page', async () => {

@@ -1,13 +1,12 @@
 // The rollouts of a real session in 3D: MuJoCo's WebAssembly under the page's policy, by software rendering.
-import AxeBuilder from '@axe-core/playwright'
-import { type BrowserContext, expect, type Page, test } from '@playwright/test'
+import { expect, type Page, test } from '@playwright/test'
 
 import { Server } from './server'
+import { barriersOf, type Visit, visit } from './visit'
 
 let server: Server
-let context: BrowserContext
+let seen: Visit
 let page: Page
-const problems: string[] = []
 
 test.describe.configure({ mode: 'serial' })
 
@@ -27,19 +26,14 @@ test.beforeAll(async ({ browser }) => {
   const parameters = { episodeBudget: '20' }
   await server.call('CreateSession', { sessionId: 'pole', spec: { intent: 'balance the pole', environment: 'environments/CartPole-v1', maxIterations: 1, parameters } })
   await finished('pole')
-  context = await browser.newContext({ viewport: { width: 1360, height: 900 } })
-  context.setDefaultTimeout(20_000)
-  page = await context.newPage()
-  page.on('console', (message) => {
-    if (message.type() === 'error') problems.push(message.text())
-  })
-  page.on('pageerror', (error) => problems.push(String(error)))
+  seen = await visit(browser)
+  page = seen.page
   await page.goto(server.url)
   await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
 })
 
 test.afterAll(async () => {
-  await context?.close()
+  await seen?.context.close()
   await server?.stop()
 })
 
@@ -47,18 +41,6 @@ const view = () => page.getByRole('application', { name: /3D view/ })
 const slider = () => page.getByRole('slider', { name: 'Time in 3D' })
 const time = async () => Number(await slider().getAttribute('aria-valuenow'))
 const drawn = async () => Number(await view().locator('canvas').getAttribute('data-drawn'))
-
-async function barriers(what: string): Promise<string[]> {
-  const found: string[] = []
-  for (const scheme of ['light', 'dark'] as const) {
-    await page.emulateMedia({ colorScheme: scheme })
-    await page.waitForTimeout(300)
-    const { violations } = await new AxeBuilder({ page }).withTags(['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa']).analyze()
-    found.push(...violations.map((violation) => `${what}, ${scheme}: ${violation.id}: ${violation.nodes.map((node) => node.target.join(' ')).join(' | ')}`))
-  }
-  await page.emulateMedia({ colorScheme: 'light' })
-  return found
-}
 
 /** How many colours a picture of the view has: an empty one has one. */
 async function colours(): Promise<number> {
@@ -135,25 +117,24 @@ test("shows another member's rollout as a ghost, and graphs of any field", async
   await page.mouse.click(box.x + box.width / 2, box.y + box.height / 2)
   await expect.poll(time).toBeGreaterThan(0)
   await expect(graph.locator('.chart-marker')).toBeVisible()
-  expect(await barriers('3D')).toEqual([])
+  expect(await barriersOf(page, '3D')).toEqual([])
 })
 
 test('says in one line why there is no 3D, and keeps the rest', async () => {
   await page.goto(`${server.base}sessions/pole?tab=rollouts`)
   await page.getByRole('button', { name: 'Show in 3D' }).click()
   await expect(page.getByText('No 3D: environment: CartPole-v1 cannot be shown in 3D: the environment records no states of a MuJoCo model.')).toBeVisible()
-  problems.splice(0) // the refused call
   await page.goto('about:blank')
   await page.addInitScript('Object.defineProperty(globalThis, "WebAssembly", { value: undefined })')
   await page.goto(`${server.base}sessions/hop?tab=rollouts`)
   await page.getByRole('button', { name: 'Show in 3D' }).click()
   await expect(page.getByText(/No 3D: this browser has no WebAssembly/)).toBeVisible()
   await expect(page.locator('video').first()).toBeVisible()
-  expect(await barriers('no 3D')).toEqual([])
+  expect(await barriersOf(page, 'no 3D')).toEqual([])
 })
 
 test('fits a phone', async () => {
-  const phone = await context.newPage()
+  const phone = await seen.context.newPage()
   await phone.setViewportSize({ width: 390, height: 844 })
   await phone.goto(`${server.base}sessions/hop?tab=rollouts`)
   await phone.getByRole('button', { name: 'Show in 3D' }).click()
@@ -163,5 +144,5 @@ test('fits a phone', async () => {
 })
 
 test('the policy of the page was not violated', () => {
-  expect(problems).toEqual([])
+  expect(seen.problems).toEqual([])
 })

@@ -147,7 +147,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
       f: () => follow(!follows),
       Home: () => at?.home(),
     }
-    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key]
+    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key.length === 1 ? event.key.toLowerCase() : event.key]
     if (action === undefined) return
     event.preventDefault()
     action()

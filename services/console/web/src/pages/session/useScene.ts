@@ -13,9 +13,10 @@ export type Take = { key: string; episode: Episode; poses: Poses; cut: boolean }
 export type SceneState = { model: SceneModel | null; takes: Take[]; loading: boolean; why: string }
 
 const MAX_TAKES = 6
+const READ_MS = 60_000
 
 async function readRecording(key: string): Promise<Episode> {
-  const answer = await fetch(artifactUrl(key))
+  const answer = await fetch(artifactUrl(key), { signal: AbortSignal.timeout(READ_MS) })
   if (!answer.ok) throw new Error(`the recording cannot be read: status ${answer.status}`)
   if (Number(answer.headers.get('content-length') ?? 0) > MAX_BYTES) throw new Error('the recording is larger than 64 MB')
   return readEpisode(new Uint8Array(await answer.arrayBuffer()))
