@@ -123,7 +123,9 @@ def test_the_page_of_the_console_ships_only_allowed_licences() -> None:
     lock = json.loads((ROOT / "services/console/web/package-lock.json").read_text("utf-8"))
     shipped = {name: entry for name, entry in lock["packages"].items() if name and not entry.get("dev")}
     assert {"node_modules/three", "node_modules/@mujoco/mujoco"} <= set(shipped)
-    assert {name: entry.get("license") for name, entry in shipped.items() if not allowed(entry.get("license", ""))} == {}
+    assert {
+        name: entry.get("license") for name, entry in shipped.items() if not allowed(entry.get("license", ""))
+    } == {}
 
 
 def test_the_reference_needs_only_allowed_licences() -> None:
