@@ -136,6 +136,14 @@ def test_the_reference_needs_only_allowed_licences() -> None:
     assert others == set()
 
 
+def test_the_simulator_of_devices_needs_only_allowed_licences() -> None:
+    """The code is under Apache-2.0. The wheel of warp-lang contains parts of NVIDIA's, so `local` and no image include it."""
+    if "warp-lang" not in installed("warp"):
+        pytest.skip("the extra `warp` is not installed")
+    assert unreviewed(installed("warp")) == {}
+    assert "warp-lang" not in installed(*PRODUCT)
+
+
 def test_bundled_libraries_under_the_gpl_are_known() -> None:
     """Metadata states the licence of the code of a distribution, not always that of the libraries in its wheels."""
     entries = [
