@@ -296,6 +296,13 @@ class AsyncClient:
             for run in page.runs:
                 yield run
 
+    async def list_pools(self) -> list[sessions_pb.Pool]:
+        """The pools of trainers with their live runs, the default pool first."""
+        response: sessions_pb.ListPoolsResponse = await self._caller.unary(
+            self._sessions.ListPools, sessions_pb.ListPoolsRequest()
+        )
+        return list(response.pools)
+
     async def get_assignment(self, name: str) -> session_pb.Assignment:
         """One assignment with its members and candidates, by its full name."""
         request = sessions_pb.GetAssignmentRequest(name=name)

@@ -109,6 +109,7 @@ class Client:
     list_iterations = _stream(AsyncClient.list_iterations)
     get_run = _call(AsyncClient.get_run)
     list_runs = _stream(AsyncClient.list_runs)
+    list_pools = _call(AsyncClient.list_pools)
     get_assignment = _call(AsyncClient.get_assignment)
     list_assignments = _stream(AsyncClient.list_assignments)
     read_run_log = _call(AsyncClient.read_run_log)

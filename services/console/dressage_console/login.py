@@ -54,14 +54,14 @@ def routes(upstream: Upstream, *, secure: bool = False) -> list[Route]:
     """
 
     async def read(request: Request) -> Response:
-        code = await _probe(upstream, authorization(request.headers))
+        code = await probe(upstream, authorization(request.headers))
         return JSONResponse({"authenticated": code == 200}, code if code == 502 else 200, _NO_STORE)
 
     async def log_in(request: Request) -> Response:
         token = await _token(request)
         if token is None:
             return JSONResponse({"message": 'expected {"token": "…"}'}, 400, _NO_STORE)
-        code = await _probe(upstream, f"Bearer {token}")
+        code = await probe(upstream, f"Bearer {token}")
         if code != 200:
             text = "The token is wrong." if code in (401, 403) else "The server does not answer."
             return JSONResponse({"message": text}, code, _NO_STORE)
@@ -104,8 +104,8 @@ async def _token(request: Request) -> str | None:
     return token if allowed and all("!" <= c <= "~" and c not in '",;\\' for c in token) else None
 
 
-async def _probe(upstream: Upstream, header: str | None) -> int:
-    """Call the orchestrator and return the HTTP status that the answer corresponds to."""
+async def probe(upstream: Upstream, header: str | None) -> int:
+    """Call the orchestrator and return the HTTP status that its answer corresponds to: 200 if it accepts the caller."""
     request = environment_service_pb2.ListEnvironmentsRequest(page_size=1)
     try:
         await upstream.unary(_PROBE, request, authorization=header, timeout_ms=_PROBE_MS)

@@ -31,3 +31,14 @@ class Settings(ProcessSettings):
         6 * 3600.0, gt=0, le=7 * 86400, description="deadline of a stream that states none; watchers then resume it"
     )
     max_streams: int = Field(512, ge=1, le=100_000, description="maximum number of open streams")
+    prometheus_url: str = Field(
+        "",
+        pattern="^(https?://.*)?$",
+        description="Prometheus server whose figures the page of the cluster shows; empty: none",
+    )
+    prometheus_selector: str = Field(
+        "",
+        max_length=500,
+        pattern=r'^([a-zA-Z_]\w*(=|=~|!=|!~)"[^"\\{}]*"(,[a-zA-Z_]\w*(=|=~|!=|!~)"[^"\\{}]*")*)?$',
+        description='label matchers that restrict them to this installation, such as namespace="dressage"',
+    )

@@ -15,21 +15,29 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 
 from dressage_console import artifacts, login
+from dressage_console import usage as figures
 from dressage_console.assets import FOLDER, Assets
 from dressage_console.forwarding import SERVICES, Limits, PublicApi, Upstream
 from dressage_console.http_server import HttpServer, bind
 from dressage_console.protection import LOOPBACK_NAMES, Protection
 from dressage_console.settings import Settings
+from dressage_console.usage import Usage
 
 
 def application(
-    upstream: Upstream, *, hosts: tuple[str, ...] = (), static: Path = FOLDER, secure_cookies: bool = False
+    upstream: Upstream,
+    *,
+    hosts: tuple[str, ...] = (),
+    static: Path = FOLDER,
+    secure_cookies: bool = False,
+    usage: Usage | None = None,
 ) -> Starlette:
     """The console as an ASGI application.
 
     :param hosts: host names that browsers may use; empty: any.
     :param static: folder of the built page.
     :param secure_cookies: the cookie of the login is for HTTPS only.
+    :param usage: figures of a Prometheus server; None: there is none.
     """
 
     async def health(request: Request) -> Response:
@@ -41,6 +49,7 @@ def application(
         Route("/healthz", health),
         *login.routes(upstream, secure=secure_cookies),
         *artifacts.routes(upstream),
+        *figures.routes(upstream, usage or Usage("")),
         *Assets(static).routes(),
     ]
     return Starlette(routes=routes, middleware=[Middleware(Protection, hosts=hosts)])
@@ -59,7 +68,8 @@ async def start(settings: Settings) -> RunningService:
     upstream = Upstream(channel, limits)
     hosts = settings.allowed_hosts or (LOOPBACK_NAMES if ipaddress.ip_address(host).is_loopback else ())
     tls = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
-    app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies)
+    usage = Usage(settings.prometheus_url, settings.prometheus_selector)
+    app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies, usage=usage)
     server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
     address = await server.start()
     structlog.get_logger("dressage.console").info("listening", address=address)

@@ -41,6 +41,7 @@ from dressage_orchestrator.api.gate import PublicGate
 from dressage_orchestrator.api.intents import IntentServicer
 from dressage_orchestrator.api.maintenance import MaintenanceServicer
 from dressage_orchestrator.api.paging import PageTokens
+from dressage_orchestrator.api.pools import Capacity, Pools
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
@@ -186,7 +187,8 @@ async def _assemble(
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify, controller.held = workflows.wake, workflows.held
     names = {settings.default_pool} if pools is None else set(pools)
-    cores = partial(_cores_of, pools, max(1, available_cores() // settings.max_parallel_runs))
+    local = Capacity(max(1, available_cores() // settings.max_parallel_runs), max_runs=settings.max_parallel_runs)
+    cores = partial(_cores_of, pools, local.cores)
     service = Sessions(
         settings=settings,
         database=database,
@@ -216,7 +218,10 @@ async def _assemble(
         workflows=workflows,
         launcher=lambda: controller.launcher,
     )
-    server = _server(settings, engine, notifier, service, feedback, benchmarks, retention, runs, principals, pages)
+    sessions = SessionServicer(
+        service, feedback, notifier, controller, pages, Pools(settings.default_pool, local, pools)
+    )
+    server = _server(settings, engine, notifier, service, sessions, benchmarks, retention, runs, principals, pages)
     return _Parts(database, controller, workflows, benchmarks, retention, runs, server, notifier, membership)
 
 
@@ -377,7 +382,7 @@ def _server(
     engine: Engine,
     notifier: Notifier,
     service: Sessions,
-    feedback: HumanFeedback,
+    sessions: SessionServicer,
     benchmarks: Benchmarks,
     retention: Retention,
     runs: RunServicer,
@@ -386,7 +391,6 @@ def _server(
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
     server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
-    sessions = SessionServicer(service, feedback, notifier, engine.controller, pages)
     environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages)
     intents = IntentServicer(engine.agent, service, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, notifier, pages)

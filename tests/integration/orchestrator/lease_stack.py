@@ -83,7 +83,7 @@ class LeaseStack:
         # Of `SessionService` only what reads: there is no workflow.
         unused: Any = None
         pages = PageTokens(b"k" * 16)
-        sessions_api = SessionServicer(self, unused, self.notifier, self.controller, pages)  # type: ignore[arg-type]
+        sessions_api = SessionServicer(self, unused, self.notifier, self.controller, pages, unused)  # type: ignore[arg-type]
         name = "dressage.v1.SessionService"
         self.server.add(session_service_pb2_grpc.add_SessionServiceServicer_to_server, sessions_api, name)
         self.controller.address = await self.server.start()

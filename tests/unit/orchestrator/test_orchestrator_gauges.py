@@ -9,9 +9,11 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator import gauges
+from dressage_orchestrator.api.pools import Capacity, Pools
 from dressage_orchestrator.api.runs import count_failure
 from dressage_orchestrator.database import assignments, runs, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.launch.kubernetes.pools import parse_pools
 from prometheus_client import REGISTRY
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -134,3 +136,32 @@ def test_failures_count_by_cause_and_ends_by_the_sandbox_as_such() -> None:
         count_failure(work.AssignmentFailure(failure=v1.Failure(reason=reason), cause=cause))
     added = {key: value - before[key] for key, value in counts().items()}
     assert added == {"memory": 1, "sandbox": 1, "timeout": 0, "generated_code": 3, "infrastructure": 0}
+
+
+def test_pools_are_listed_with_their_capacity_and_live_runs(database: Database, clock: Clock) -> None:
+    for name, state, speed, pool in (
+        ("a", v1.RUN_STATE_RUNNING, 1000.0, "big"),
+        ("b", v1.RUN_STATE_QUEUED, 0.0, "big"),
+        ("c", v1.RUN_STATE_SUCCEEDED, 0.0, "big"),
+        ("d", v1.RUN_STATE_STARTING, 0.0, "gone"),
+    ):
+        clock.now += timedelta(seconds=1)
+        add_session(database, name, v1.SESSION_STATE_RUNNING)
+        add_run(database, name, state, speed=speed, pool=pool)
+    resources = {"limits": {"cpu": "2500m", "memory": "3Gi"}}
+    settings = parse_pools(
+        {"pools": {"big": {"image": "trainer", "resources": resources}, "main": {"image": "trainer"}}}
+    )
+    with database.read() as tx:
+        response = Pools("main", Capacity(1, max_runs=2), settings).read(tx)
+    assert [(pool.name, pool.default, pool.max_runs) for pool in response.pools] == [
+        ("main", True, 0),
+        ("big", False, 0),
+        ("gone", False, 2),
+    ]
+    main, big, gone = response.pools
+    assert (big.cores, big.memory_bytes) == (3, 3 * 2**30)
+    assert not main.runs and len(gone.runs) == 1
+    assert [entry.run.name for entry in big.runs] == ["sessions/a/runs/r1", "sessions/b/runs/r1"]
+    assert (big.runs[0].environment, big.runs[0].steps_per_second) == ("environments/Hopper-v5", 1000.0)
+    assert (big.runs[1].environment, big.runs[1].steps_per_second) == ("", 0.0)

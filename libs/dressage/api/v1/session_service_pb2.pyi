@@ -1010,3 +1010,108 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_most_dollars_per_iteration", b"_most_dollars_per_iteration"]) -> typing.Literal["most_dollars_per_iteration"] | None: ...
 
 Global___EstimateSessionResponse: typing_extensions.TypeAlias = EstimateSessionResponse
+
+@typing.final
+class ListPoolsRequest(google.protobuf.message.Message):
+    """Request of ListPools."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ListPoolsRequest: typing_extensions.TypeAlias = ListPoolsRequest
+
+@typing.final
+class ListPoolsResponse(google.protobuf.message.Message):
+    """All pools; an installation has few, so that there are no pages."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POOLS_FIELD_NUMBER: builtins.int
+    @property
+    def pools(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Pool]:
+        """The pools."""
+
+    def __init__(
+        self,
+        *,
+        pools: collections.abc.Iterable[Global___Pool] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pools", b"pools"]) -> None: ...
+
+Global___ListPoolsResponse: typing_extensions.TypeAlias = ListPoolsResponse
+
+@typing.final
+class Pool(google.protobuf.message.Message):
+    """A pool of trainers and what uses it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    DEFAULT_FIELD_NUMBER: builtins.int
+    CORES_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    MAX_RUNS_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name, as in `SessionSpec.pool`."""
+    default: builtins.bool
+    """Whether sessions that name no pool use it."""
+    cores: builtins.int
+    """Number of cores that a run trains on."""
+    memory_bytes: builtins.int
+    """Memory that a run may use, in bytes; 0: no limit, or unknown."""
+    max_runs: builtins.int
+    """Maximum number of runs at a time; 0: the cluster decides."""
+    @property
+    def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PoolRun]:
+        """Live runs, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        default: builtins.bool = ...,
+        cores: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
+        max_runs: builtins.int = ...,
+        runs: collections.abc.Iterable[Global___PoolRun] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cores", b"cores", "default", b"default", "max_runs", b"max_runs", "memory_bytes", b"memory_bytes", "name", b"name", "runs", b"runs"]) -> None: ...
+
+Global___Pool: typing_extensions.TypeAlias = Pool
+
+@typing.final
+class PoolRun(google.protobuf.message.Message):
+    """A live run of a pool."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    STEPS_PER_SECOND_FIELD_NUMBER: builtins.int
+    CANDIDATES_PER_SECOND_FIELD_NUMBER: builtins.int
+    environment: builtins.str
+    """Environment of its assignment, `environments/{environment}`; empty while it is idle."""
+    steps_per_second: builtins.float
+    """Recent environment steps per second, summed over all members."""
+    candidates_per_second: builtins.float
+    """Recent candidates of a search per second."""
+    @property
+    def run(self) -> dressage.api.v1.session_pb2.Run:
+        """The run."""
+
+    def __init__(
+        self,
+        *,
+        run: dressage.api.v1.session_pb2.Run | None = ...,
+        environment: builtins.str = ...,
+        steps_per_second: builtins.float = ...,
+        candidates_per_second: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["candidates_per_second", b"candidates_per_second", "environment", b"environment", "run", b"run", "steps_per_second", b"steps_per_second"]) -> None: ...
+
+Global___PoolRun: typing_extensions.TypeAlias = PoolRun

@@ -136,6 +136,11 @@ class SessionServiceStub(object):
                 request_serializer=dressage_dot_v1_dot_session__service__pb2.EstimateSessionRequest.SerializeToString,
                 response_deserializer=dressage_dot_v1_dot_session__service__pb2.EstimateSessionResponse.FromString,
                 _registered_method=True)
+        self.ListPools = channel.unary_unary(
+                '/dressage.v1.SessionService/ListPools',
+                request_serializer=dressage_dot_v1_dot_session__service__pb2.ListPoolsRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_session__service__pb2.ListPoolsResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer(object):
@@ -282,6 +287,13 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListPools(self, request, context):
+        """Lists the pools of trainers with their live runs, the default pool first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -384,6 +396,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.EstimateSession,
                     request_deserializer=dressage_dot_v1_dot_session__service__pb2.EstimateSessionRequest.FromString,
                     response_serializer=dressage_dot_v1_dot_session__service__pb2.EstimateSessionResponse.SerializeToString,
+            ),
+            'ListPools': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPools,
+                    request_deserializer=dressage_dot_v1_dot_session__service__pb2.ListPoolsRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_session__service__pb2.ListPoolsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -927,6 +944,33 @@ class SessionService(object):
             '/dressage.v1.SessionService/EstimateSession',
             dressage_dot_v1_dot_session__service__pb2.EstimateSessionRequest.SerializeToString,
             dressage_dot_v1_dot_session__service__pb2.EstimateSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPools(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.SessionService/ListPools',
+            dressage_dot_v1_dot_session__service__pb2.ListPoolsRequest.SerializeToString,
+            dressage_dot_v1_dot_session__service__pb2.ListPoolsResponse.FromString,
             options,
             channel_credentials,
             insecure,

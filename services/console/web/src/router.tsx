@@ -41,6 +41,38 @@ const create = createRoute({
     typeof search.from === 'string' ? { from: search.from } : {},
 })
 
+const compare = createRoute({
+  getParentRoute: () => root,
+  path: '/compare',
+  component: lazyRouteComponent(() => import('./pages/compare/ComparePage'), 'ComparePage'),
+  validateSearch: (search: Record<string, unknown>): { of?: string } => (typeof search.of === 'string' && search.of !== '' ? { of: search.of } : {}),
+})
+
+const benchmarks = createRoute({
+  getParentRoute: () => root,
+  path: '/benchmarks',
+  component: lazyRouteComponent(() => import('./pages/benchmarks/BenchmarksPage'), 'BenchmarksPage'),
+  validateSearch: (search: Record<string, unknown>): { deleted?: boolean } => (search.deleted === true ? { deleted: true } : {}),
+})
+
+const newBenchmark = createRoute({
+  getParentRoute: () => root,
+  path: '/benchmarks/new',
+  component: lazyRouteComponent(() => import('./pages/benchmarks/NewBenchmark'), 'NewBenchmark'),
+})
+
+const benchmark = createRoute({
+  getParentRoute: () => root,
+  path: '/benchmarks/$id',
+  component: lazyRouteComponent(() => import('./pages/benchmarks/BenchmarkPage'), 'BenchmarkPage'),
+})
+
+const cluster = createRoute({
+  getParentRoute: () => root,
+  path: '/cluster',
+  component: lazyRouteComponent(() => import('./pages/cluster/ClusterPage'), 'ClusterPage'),
+})
+
 export const TABS = ['overview', 'curves', 'rollouts', 'code', 'judgment', 'lineage', 'conversation', 'artifacts', 'events'] as const
 export type Tab = (typeof TABS)[number]
 
@@ -54,7 +86,7 @@ const session = createRoute({
   }),
 })
 
-export const router = createRouter({ routeTree: root.addChildren([list, create, session]), defaultPreload: 'intent' })
+export const router = createRouter({ routeTree: root.addChildren([list, create, compare, benchmarks, newBenchmark, benchmark, cluster, session]), defaultPreload: 'intent' })
 
 declare module '@tanstack/react-router' {
   interface Register {

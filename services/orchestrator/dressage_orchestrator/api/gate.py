@@ -65,6 +65,7 @@ RULES: dict[str, Rule] = {
     "dressage.v1.SessionService/GetAssignment": _SESSION,
     "dressage.v1.SessionService/ListAssignments": _BELOW,
     "dressage.v1.SessionService/GetLineage": _SESSION,
+    "dressage.v1.SessionService/ListPools": _OPEN,
     "dressage.v1.SessionService/CancelSession": _CHANGE,
     "dressage.v1.SessionService/ResumeSession": _CHANGE,
     "dressage.v1.SessionService/SteerSession": _CHANGE,

@@ -14,6 +14,7 @@ from dressage.errors import InvalidArgument, NotFound
 
 from dressage_orchestrator import resource_names, threads
 from dressage_orchestrator.api import gate, paging
+from dressage_orchestrator.api.pools import Pools
 from dressage_orchestrator.database import assignments, events, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
 from dressage_orchestrator.human_feedback import HumanFeedback
@@ -41,8 +42,10 @@ class SessionServicer:
         notifier: Notifier,
         controller: RunController,
         pages: paging.PageTokens,
+        pools: Pools,
     ) -> None:
         self._service = service
+        self._pools = pools
         self._pages = pages
         self._feedback = feedback
         self._notifier = notifier
@@ -191,6 +194,9 @@ class SessionServicer:
 
     async def EstimateSession(self, request: pb.EstimateSessionRequest, context: Any) -> pb.EstimateSessionResponse:
         return await self._service.estimate(request.spec)
+
+    async def ListPools(self, request: pb.ListPoolsRequest, context: Any) -> pb.ListPoolsResponse:
+        return await self._service.read(self._pools.read)
 
 
 def _new_events(tx: ReadTransaction, *, session: str, after: int) -> tuple[v1.Session, list[Any]]:

@@ -253,9 +253,14 @@ class Workflows:
         This happens when DBOS cannot write its records, or because of an internal error. A workflow whose thread has died in
         this process without a record is resumed as well.
         """
-        for session, epoch in recovery.active(self._engine.database):
+        active = recovery.active(self._engine.database)  # before the workflows, which end after their sessions
+        listed = DBOS.list_workflows(status=list(_LIVE_WORKFLOWS), load_input=False, load_output=False)
+        live = {entry.workflow_id for entry in listed}
+        for session, epoch in active:
+            if _workflow_id(session, epoch) in live or self.held(session):
+                continue
             stored = DBOS.get_workflow_status(_workflow_id(session, epoch))
-            if stored is not None and stored.status not in _LIVE_WORKFLOWS and not self.held(session):
+            if stored is not None and stored.status not in _LIVE_WORKFLOWS:
                 self._reopen(session, epoch, stored.status)
         pending = DBOS.list_workflows(status="PENDING", executor_id=self._executor, load_input=False, load_output=False)
         idle = {

@@ -3,6 +3,7 @@ import { Code, ConnectError, createClient } from '@connectrpc/connect'
 import { createConnectTransport } from '@connectrpc/connect-web'
 
 import { ArtifactService } from '../gen/dressage/v1/artifact_service_pb'
+import { BenchmarkService } from '../gen/dressage/v1/benchmark_service_pb'
 import { EnvironmentService } from '../gen/dressage/v1/environment_service_pb'
 import { IntentService } from '../gen/dressage/v1/intent_service_pb'
 import { SessionService } from '../gen/dressage/v1/session_service_pb'
@@ -15,6 +16,7 @@ export const transport = createConnectTransport({
 })
 
 export const sessions = createClient(SessionService, transport)
+export const benchmarks = createClient(BenchmarkService, transport)
 export const environments = createClient(EnvironmentService, transport)
 export const intents = createClient(IntentService, transport)
 export const artifacts = createClient(ArtifactService, transport)

@@ -7,7 +7,8 @@ import 'uplot/dist/uPlot.min.css'
 
 import { compact, short } from '../lib/format'
 
-export type Line = { label: string; x: number[]; y: number[]; color: string; dash?: boolean; dots?: boolean }
+/** `low` and `high`, if given, are drawn as a band behind the line. */
+export type Line = { label: string; x: number[]; y: number[]; color: string; dash?: boolean; dots?: boolean; low?: number[]; high?: number[] }
 
 /** Colours that differ for people with colour blindness too (Okabe and Ito), darker on a light page. */
 const LIGHT = ['#0072b2', '#d55e00', '#007a5a', '#aa4499', '#8a6d00', '#5b5ea6', '#b0203c', '#3b7a8f']
@@ -21,17 +22,26 @@ export function useColors(): (index: number) => string {
 /** A position on the x axis that moves by itself, such as the time of a player; a click on the chart moves it. */
 export type Marker = { subscribe: (listener: (x: number) => void) => () => void; seek: (x: number) => void }
 
-type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string; marker?: Marker | undefined }
+/** `whole`: only whole numbers are marked on the x axis. */
+type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string; marker?: Marker | undefined; whole?: boolean }
 
-export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker }: Props) {
+export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker, whole = false }: Props) {
   const { ref, width } = useElementSize()
   const plot = useRef<uPlot | null>(null)
   const target = useRef<HTMLDivElement>(null)
   const scheme = useComputedColorScheme('light')
   const shown = lines.filter((line) => line.x.length > 0)
-  const shape = shown.map((line) => `${line.label}\u0000${line.color}\u0000${line.dots ?? ''}`).join('\u0001') + `|${goal ?? ''}`
+  const banded = shown.filter((line) => line.low !== undefined && line.high !== undefined)
+  const shape = shown.map((line) => `${line.label}\u0000${line.color}\u0000${line.dots ?? ''}${line.low !== undefined}`).join('\u0001') + `|${goal ?? ''}`
   const data = useMemo(
-    () => (shown.length === 0 ? null : uPlot.join(shown.map((line) => [line.x, line.y] as uPlot.AlignedData))),
+    () =>
+      shown.length === 0
+        ? null
+        : uPlot.join([
+            ...shown.map((line) => [line.x, line.y] as uPlot.AlignedData),
+            // Bounds come after all lines, so that a line's index stays that of its series.
+            ...banded.flatMap((line) => [[line.x, line.low!] as uPlot.AlignedData, [line.x, line.high!] as uPlot.AlignedData]),
+          ]),
     // Points are appended in place; the lengths and last values state what is new.
     [shape, shown.map((line) => `${line.x.length}:${line.y[line.y.length - 1]}`).join()],
   )
@@ -59,7 +69,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
         },
       },
       axes: [
-        { ...axis, values: (_, values) => values.map((value) => compact(value)) },
+        { ...axis, ...(whole ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500] } : {}), values: (_, values) => values.map((value) => compact(value)) },
         { ...axis, size: 52, values: (_, values) => values.map((value) => short(value)) },
       ],
       series: [
@@ -72,7 +82,12 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
           dash: line.dash ? [6, 4] : [],
           points: { show: line.dots === true || line.x.length === 1, size: 5, fill: line.color },
         })),
+        ...banded.flatMap(() => [0, 1].map(() => ({ width: 0, spanGaps: true, points: { show: false } }))),
       ],
+      bands: banded.map((line, index) => {
+        const low = 1 + shown.length + 2 * index
+        return { series: [low + 1, low] as [number, number], fill: `${line.color}2e` }
+      }),
       hooks: {
         draw: [
           (chart) => {
@@ -117,7 +132,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       chart.destroy()
     }
     // A change of data alone is drawn below, without a new chart.
-  }, [drawn, width, height, shape, scheme, sync, xLabel, marker])
+  }, [drawn, width, height, shape, scheme, sync, xLabel, marker, whole])
 
   useEffect(() => {
     if (plot.current !== null && data !== null) plot.current.setData(data)

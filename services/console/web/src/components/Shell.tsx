@@ -1,12 +1,19 @@
 // The frame of every page: navigation, colour scheme, login.
-import { ActionIcon, AppShell, Box, Button, Group, Text, Tooltip, useComputedColorScheme, useMantineColorScheme } from '@mantine/core'
-import { IconMoon, IconPlus, IconSun } from '@tabler/icons-react'
+import { ActionIcon, AppShell, Box, Button, Group, Menu, Text, Tooltip, useComputedColorScheme, useMantineColorScheme } from '@mantine/core'
+import { IconMenu2, IconMoon, IconPlus, IconSun } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, Outlet } from '@tanstack/react-router'
 
 import { isUnauthenticated, sessions } from '../api/clients'
 import { Confirm } from './confirm'
 import { Login } from './Login'
+
+const PAGES = [
+  ['/', 'Sessions'],
+  ['/compare', 'Compare'],
+  ['/benchmarks', 'Benchmarks'],
+  ['/cluster', 'Cluster'],
+] as const
 
 export function Shell() {
   const client = useQueryClient()
@@ -37,11 +44,29 @@ export function Shell() {
                 </Text>
               </Group>
             </Link>
-            <Group gap={4} component="nav" aria-label="Pages">
-              <Button component={Link} to="/" size="compact-sm" variant="subtle" color="gray" className="nav-link" activeOptions={{ exact: true }}>
-                Sessions
-              </Button>
+            <Group gap={4} component="nav" aria-label="Pages" visibleFrom="sm">
+              {PAGES.map(([to, title]) => (
+                <Button key={to} component={Link} to={to} size="compact-sm" variant="subtle" color="gray" className="nav-link" activeOptions={{ exact: to === '/' }}>
+                  {title}
+                </Button>
+              ))}
             </Group>
+            <Box hiddenFrom="sm">
+              <Menu position="bottom-start" withinPortal>
+                <Menu.Target>
+                  <Button variant="subtle" color="gray" size="compact-sm" leftSection={<IconMenu2 size={16} />}>
+                    Pages
+                  </Button>
+                </Menu.Target>
+                <Menu.Dropdown>
+                  {PAGES.map(([to, title]) => (
+                    <Menu.Item key={to} component={Link} to={to}>
+                      {title}
+                    </Menu.Item>
+                  ))}
+                </Menu.Dropdown>
+              </Menu>
+            </Box>
           </Group>
           <Group gap="xs" wrap="nowrap">
             <Button component={Link} to="/new" size="compact-sm" leftSection={<IconPlus size={16} />}>

@@ -1,5 +1,6 @@
 // A spec as the `dressage run` command that starts the same session.
 import type { SessionSpec } from '../gen/dressage/v1/session_pb'
+import { FromParent } from '../gen/dressage/v1/session_pb'
 import { environmentId, shellWord } from './format'
 
 export function runCommand(spec: SessionSpec): string {
@@ -15,11 +16,20 @@ export function runCommand(spec: SessionSpec): string {
   if (spec.methodSpec.case === 'reward') {
     option('seeds', spec.methodSpec.value.seeds)
     option('steps', spec.methodSpec.value.stepsPerMember)
+    option('patience', spec.methodSpec.value.patience)
+    if (spec.methodSpec.value.fromParent === FromParent.NEVER) words.push('--from-parent', 'never')
+    if (spec.methodSpec.value.fromParent === FromParent.ALWAYS) words.push('--from-parent', 'always')
   }
   option('seed', spec.seed)
   option('budget-dollars', spec.budget?.dollars)
   option('budget-tokens', spec.budget?.tokens)
   option('budget-steps', spec.budget?.envSteps)
+  if (spec.criteria.length > 0) words.push('--criteria', 'criteria.json')
   if (spec.approveBeforeEvaluation) words.push('--approve')
   return words.join(' ')
+}
+
+/** The criteria of a spec as the file that `--criteria` reads. */
+export function criteriaFile(spec: SessionSpec): string {
+  return `${JSON.stringify({ criteria: spec.criteria.map(({ title, description, category }) => ({ title, description, category })) }, null, 2)}\n`
 }

@@ -102,3 +102,10 @@ export const phaseName = (phase: Phase) => PHASES[phase] ?? '–'
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 }
+
+/** A short digest of a form: a changed one is another request, a repeated click the same. */
+export function digest(text: string): string {
+  let value = 0
+  for (let index = 0; index < text.length; index += 1) value = (Math.imul(value, 31) + text.charCodeAt(index)) | 0
+  return (value >>> 0).toString(36)
+}

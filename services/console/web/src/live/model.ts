@@ -10,9 +10,13 @@ export type MemberCurves = {
   seed: number
   steps: number
   targetSteps: number
+  /** Episodes that had ended at the last point of `EPISODIC` metrics. */
+  episodes: number
   metrics: Map<string, Series>
   evaluations: Evaluation[]
 }
+/** Means over the last episodes: they are repeated until another episode ends, and such a repetition is no point of a curve. */
+const EPISODIC = new Set(['episode_return', 'environment_return', 'episode_length'])
 export type IterationLive = {
   number: number
   phases: { phase: Phase; time: number }[]
@@ -79,7 +83,13 @@ export class SessionLive {
           const curves = memberOf(at, member.name, member.config, Number(member.seed))
           curves.steps = Number(member.envSteps)
           curves.targetSteps = Number(member.targetEnvSteps)
-          for (const [name, number] of Object.entries(member.metrics)) push(curves.metrics, name, curves.steps, number)
+          const ended = member.metrics.episodes ?? Number.NaN
+          const last = curves.metrics.get('episode_return')?.x.at(-1) ?? -1
+          const repeated = ended === curves.episodes && curves.steps > last // a second attempt of the trainer goes back
+          curves.episodes = ended
+          for (const [name, number] of Object.entries(member.metrics)) {
+            if (!repeated || !EPISODIC.has(name)) push(curves.metrics, name, curves.steps, number)
+          }
         }
         break
       }
@@ -174,6 +184,7 @@ function memberOf(at: IterationLive, name: string, config = '', seed = -1): Memb
       seed: seed >= 0 ? seed : Number(parsedSeed),
       steps: 0,
       targetSteps: 0,
+      episodes: -1,
       metrics: new Map(),
       evaluations: [],
     }

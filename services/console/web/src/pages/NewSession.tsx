@@ -1,121 +1,28 @@
 // A new session: what to learn, where and how, and the plan before it starts.
-import { create } from '@bufbuild/protobuf'
-import { Accordion, Alert, Badge, Box, Button, Chip, Grid, Group, NumberInput, SegmentedControl, Select, Stack, Switch, Text, Textarea, TextInput, Title } from '@mantine/core'
+import { Alert, Badge, Box, Button, Chip, Grid, Group, Select, Stack, Text, Textarea, Title } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconInfoCircle, IconPlayerPlay } from '@tabler/icons-react'
+import { IconDownload, IconInfoCircle, IconPlayerPlay } from '@tabler/icons-react'
 import { keepPreviousData, useMutation, useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
 import { useEffect, useMemo, useState } from 'react'
 
-import { environments, errorText, fieldErrors, sessions } from '../api/clients'
+import { errorText, fieldErrors, sessions } from '../api/clients'
+import { useEnvironments } from '../api/environments'
 import { Command, Fact, Panel, Problem } from '../components/basics'
-import type { Environment } from '../gen/dressage/v1/environment_service_pb'
-import type { SessionSpec } from '../gen/dressage/v1/session_pb'
-import { CodeSpecSchema, ParameterSpecSchema, ProgramSpecSchema, RewardSpecSchema, SessionSpecSchema } from '../gen/dressage/v1/session_pb'
-import { runCommand } from '../lib/command'
-import { compact, duration, environmentId } from '../lib/format'
-
-type Form = {
-  intent: string
-  environment: string
-  method: string
-  model: string
-  iterations: number | ''
-  threshold: number | ''
-  seeds: number | ''
-  steps: number | ''
-  dollars: number | ''
-  minutes: number | ''
-  approve: boolean
-}
-
-const START: Form = {
-  intent: '',
-  environment: 'environments/HalfCheetah-v5',
-  method: 'reward',
-  model: '',
-  iterations: '',
-  threshold: '',
-  seeds: '',
-  steps: '',
-  dollars: '',
-  minutes: '',
-  approve: false,
-}
-
-const METHODS: Record<string, string> = {
-  reward: 'An author writes a reward and a judge; PPO trains on it.',
-  parameters: 'Searches the numbers of a small policy for a high return.',
-  code: 'A model writes the policy in Python.',
-  program: 'Searches programs of a small language.',
-}
-
-async function everyEnvironment(): Promise<Environment[]> {
-  const all: Environment[] = []
-  let pageToken = ''
-  do {
-    const page = await environments.listEnvironments({ pageSize: 200, pageToken })
-    all.push(...page.environments)
-    pageToken = page.nextPageToken
-  } while (pageToken !== '')
-  return all
-}
-
-function methodSpec(form: Form): SessionSpec['methodSpec'] {
-  if (form.method === 'parameters') return { case: 'parameters', value: create(ParameterSpecSchema) }
-  if (form.method === 'code') return { case: 'code', value: create(CodeSpecSchema) }
-  if (form.method === 'program') return { case: 'program', value: create(ProgramSpecSchema) }
-  const value = create(RewardSpecSchema, { seeds: Number(form.seeds || 0), stepsPerMember: BigInt(Math.round(Number(form.steps || 0))) })
-  return { case: 'reward', value }
-}
-
-function specOf(form: Form): SessionSpec {
-  const spec = create(SessionSpecSchema, {
-    intent: form.intent.trim(),
-    environment: form.environment,
-    model: form.model.trim(),
-    maxIterations: Number(form.iterations || 0),
-    passThreshold: Number(form.threshold || 0),
-    approveBeforeEvaluation: form.approve,
-  })
-  spec.methodSpec = methodSpec(form)
-  if (form.dollars !== '' || form.minutes !== '') {
-    spec.budget = {
-      $typeName: 'dressage.v1.Budget',
-      envSteps: 0n,
-      tokens: 0n,
-      ...(form.dollars === '' ? {} : { dollars: Number(form.dollars) }),
-      ...(form.minutes === ''
-        ? {}
-        : { wallTime: { $typeName: 'google.protobuf.Duration', seconds: BigInt(Math.round(Number(form.minutes) * 60)), nanos: 0 } }),
-    }
-  }
-  return spec
-}
-
-function formOf(spec: SessionSpec): Form {
-  const reward = spec.methodSpec.case === 'reward' ? spec.methodSpec.value : undefined
-  return {
-    intent: spec.intent,
-    environment: spec.environment,
-    method: spec.methodSpec.case ?? 'reward',
-    model: spec.model,
-    iterations: spec.maxIterations || '',
-    threshold: spec.passThreshold || '',
-    seeds: reward?.seeds || '',
-    steps: Number(reward?.stepsPerMember ?? 0n) || '',
-    dollars: spec.budget?.dollars ?? '',
-    minutes: spec.budget?.wallTime === undefined ? '' : Number(spec.budget.wallTime.seconds) / 60,
-    approve: spec.approveBeforeEvaluation,
-  }
-}
+import { criteriaFile, runCommand } from '../lib/command'
+import { save } from '../lib/csv'
+import { compact, digest, duration, environmentId } from '../lib/format'
+import { Criteria } from './new/Criteria'
+import type { Form } from './new/form'
+import { formOf, specOf, START } from './new/form'
+import { Settings } from './new/Settings'
 
 export function NewSession() {
   const { from } = useSearch({ from: '/new' })
   const navigate = useNavigate()
   const [form, setForm] = useState<Form>(START)
   const set = <K extends keyof Form>(key: K, value: Form[K]) => setForm((old) => ({ ...old, [key]: value }))
-  const cards = useQuery({ queryKey: ['environments'], queryFn: everyEnvironment, staleTime: Number.POSITIVE_INFINITY })
+  const cards = useEnvironments()
   const source = useQuery({
     queryKey: ['session', `sessions/${from}`, 'spec'],
     queryFn: () => sessions.getSession({ name: `sessions/${from}` }),
@@ -131,14 +38,13 @@ export function NewSession() {
   }, [card, form.method])
   const [key] = useState(() => crypto.randomUUID())
   const start = useMutation({
-    mutationFn: () => sessions.createSession({ spec: specOf(form), requestId: key + hash(JSON.stringify(form)) }),
+    mutationFn: () => sessions.createSession({ spec: specOf(form), requestId: `${key}-${digest(JSON.stringify(form))}` }),
     onSuccess: (session) => navigate({ to: '/sessions/$id', params: { id: session.name.split('/')[1] ?? '' } }),
   })
   const fields = start.error === null ? {} : fieldErrors(start.error)
   const wrong = (name: string) => fields[`spec.${name}`] ?? fields[name]
-  const known = ['spec.intent', 'spec.environment', 'spec.model', 'spec.reward.seeds', 'spec.reward.steps_per_member']
+  const known = ['spec.intent', 'spec.environment', 'spec.model', 'spec.reward.seeds', 'spec.reward.steps_per_member', 'spec.reward.patience']
   const options = (cards.data ?? []).map((entry) => ({ value: entry.name, label: environmentId(entry.name) }))
-  const number = (value: string | number) => (typeof value === 'number' ? value : value === '' ? '' : Number(value))
 
   return (
     <form
@@ -194,71 +100,8 @@ export function NewSession() {
                 )}
               </Stack>
             </Panel>
-            <Panel>
-              <Stack>
-                <Box>
-                  <Text size="sm" fw={500} mb={4}>
-                    Method
-                  </Text>
-                  <SegmentedControl data={methods} value={form.method} onChange={(value) => set('method', value)} aria-label="Method" />
-                  <Text size="xs" c="dimmed" mt={4}>
-                    {METHODS[form.method] ?? ''}
-                  </Text>
-                </Box>
-                <TextInput
-                  label="Model"
-                  description="As litellm names it, such as openai/gpt-4.1. Empty: the server's default. template/v1 is the built-in author, without a key."
-                  placeholder="the server's default"
-                  value={form.model}
-                  onChange={(event) => set('model', event.currentTarget.value)}
-                  error={wrong('model')}
-                />
-                <Switch
-                  label="Wait for my approval before each proposal is evaluated"
-                  checked={form.approve}
-                  onChange={(event) => set('approve', event.currentTarget.checked)}
-                />
-              </Stack>
-            </Panel>
-            <Accordion variant="contained" radius="md">
-              <Accordion.Item value="limits">
-                <Accordion.Control>Limits and training</Accordion.Control>
-                <Accordion.Panel>
-                  <Grid>
-                    <Grid.Col span={6}>
-                      <NumberInput label="Iterations at most" min={1} max={1000} value={form.iterations} onChange={(value) => set('iterations', number(value))} placeholder="the method's default" />
-                    </Grid.Col>
-                    <Grid.Col span={6}>
-                      <NumberInput label="Dollars at most" min={0} step={0.5} decimalScale={2} value={form.dollars} onChange={(value) => set('dollars', number(value))} placeholder="no limit" />
-                    </Grid.Col>
-                    <Grid.Col span={6}>
-                      <NumberInput label="Minutes at most" min={1} value={form.minutes} onChange={(value) => set('minutes', number(value))} placeholder="no limit" />
-                    </Grid.Col>
-                    {form.method === 'reward' && (
-                      <>
-                        <Grid.Col span={6}>
-                          <NumberInput label="Score to reach" min={0.01} max={1} step={0.05} value={form.threshold} onChange={(value) => set('threshold', number(value))} placeholder="0.7" />
-                        </Grid.Col>
-                        <Grid.Col span={6}>
-                          <NumberInput label="Seeds" min={1} max={100} value={form.seeds} onChange={(value) => set('seeds', number(value))} placeholder="3" error={wrong('reward.seeds')} />
-                        </Grid.Col>
-                        <Grid.Col span={6}>
-                          <NumberInput
-                            label="Steps of each seed"
-                            min={1}
-                            thousandSeparator=","
-                            value={form.steps}
-                            onChange={(value) => set('steps', number(value))}
-                            placeholder="the environment's preset"
-                            error={wrong('reward.steps_per_member')}
-                          />
-                        </Grid.Col>
-                      </>
-                    )}
-                  </Grid>
-                </Accordion.Panel>
-              </Accordion.Item>
-            </Accordion>
+            {form.method === 'reward' && <Criteria form={form} onChange={(criteria) => set('criteria', criteria)} />}
+            <Settings form={form} set={set} methods={methods} wrong={wrong} />
           </Stack>
         </Grid.Col>
         <Grid.Col span={{ base: 12, md: 5 }}>
@@ -290,7 +133,8 @@ function Plan({ form }: { form: Form }) {
     placeholderData: keepPreviousData,
     retry: false,
   })
-  const command = useMemo(() => runCommand(specOf(form)), [form])
+  const spec = useMemo(() => specOf(form), [form])
+  const command = runCommand(spec)
   const estimate = plan.data
   const rounds = estimate?.spec?.maxIterations ?? 0
   return (
@@ -351,15 +195,13 @@ function Plan({ form }: { form: Form }) {
             The same in a terminal
           </Text>
           <Command text={command} />
+          {spec.criteria.length > 0 && (
+            <Button mt={6} size="compact-xs" variant="subtle" leftSection={<IconDownload size={14} />} onClick={() => save('criteria.json', criteriaFile(spec), 'application/json')}>
+              save criteria.json
+            </Button>
+          )}
         </>
       )}
     </Panel>
   )
-}
-
-/** A short digest: a changed form is another request, a repeated click the same. */
-function hash(text: string): string {
-  let value = 0
-  for (let index = 0; index < text.length; index += 1) value = (Math.imul(value, 31) + text.charCodeAt(index)) | 0
-  return `-${(value >>> 0).toString(36)}`
 }

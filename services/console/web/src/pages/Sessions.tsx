@@ -3,37 +3,26 @@ import { Box, Button, Checkbox, CloseButton, Group, Paper, Progress, Select, Ske
 import { modals } from '../components/confirm'
 import { useDebouncedValue, useMediaQuery } from '@mantine/hooks'
 import { notifications } from '@mantine/notifications'
-import { IconListSearch, IconSearch, IconTrash } from '@tabler/icons-react'
+import { IconListSearch, IconScale, IconSearch, IconTrash } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useWindowVirtualizer } from '@tanstack/react-virtual'
 import { useEffect, useMemo, useRef, useState } from 'react'
 
 import { errorText, sessions } from '../api/clients'
+import { everySession } from '../api/everySession'
 import { Command, Empty, Problem, StateBadge } from '../components/basics'
 import type { Session } from '../gen/dressage/v1/session_pb'
 import { SessionState } from '../gen/dressage/v1/session_pb'
 import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, seconds, short, stateName } from '../lib/format'
+import { MOST_ITEMS } from '../lib/compare'
 import type { SessionsSearch } from '../router'
 
-const PAGE_SIZE = 500
-const MOST = 5_000
 const STATES = [1, 2, 3, 4, 5, 6].map((state) => ({ value: String(state), label: stateName(state as SessionState) }))
 
 function without<K extends keyof SessionsSearch>(old: SessionsSearch, key: K, value: SessionsSearch[K]): SessionsSearch {
   const { [key]: _, ...rest } = old
   return value === undefined ? rest : { ...rest, [key]: value }
-}
-
-async function everySession(showDeleted: boolean, signal: AbortSignal): Promise<Session[]> {
-  const all: Session[] = []
-  let pageToken = ''
-  do {
-    const page = await sessions.listSessions({ pageSize: PAGE_SIZE, pageToken, showDeleted }, { signal })
-    all.push(...page.sessions)
-    pageToken = page.nextPageToken
-  } while (pageToken !== '' && all.length < MOST)
-  return all
 }
 
 export function Sessions() {
@@ -61,7 +50,7 @@ export function Sessions() {
       if (search.env !== undefined && session.spec?.environment !== search.env) return false
       if (search.deleted === true && session.deleteTime === undefined) return false
       if (words.length === 0) return true
-      const hay = `${session.name} ${session.spec?.intent.slice(0, 2000)} ${session.spec?.environment} ${session.spec?.model}`.toLowerCase()
+      const hay = `${session.name} ${session.spec?.intent.slice(0, 2000)} ${session.spec?.environment} ${session.spec?.model} ${session.owner}`.toLowerCase()
       return words.every((word) => hay.includes(word))
     })
   }, [all, search])
@@ -113,7 +102,7 @@ export function Sessions() {
       <Group gap="xs" align="flex-end">
         <TextInput
           aria-label="Search"
-          placeholder="Search intents, ids, models"
+          placeholder="Search intents, ids, models, owners"
           leftSection={<IconSearch size={16} />}
           rightSection={text === '' ? null : <CloseButton size="sm" onClick={() => setText('')} aria-label="Clear the search" />}
           value={text}
@@ -158,6 +147,17 @@ export function Sessions() {
                 Restore
               </Button>
             ) : (
+              <>
+              <Button
+                component={Link}
+                to="/compare"
+                search={{ of: [...chosen].slice(0, MOST_ITEMS).map(lastPart).join(',') } as never}
+                size="compact-sm"
+                variant="light"
+                leftSection={<IconScale size={15} />}
+              >
+                {chosen.size > MOST_ITEMS ? `Compare the first ${MOST_ITEMS}` : 'Compare'}
+              </Button>
               <Button
                 size="compact-sm"
                 color="red"
@@ -173,6 +173,7 @@ export function Sessions() {
               >
                 Delete
               </Button>
+              </>
             )}
             <Button size="compact-sm" variant="subtle" color="gray" onClick={() => setChosen(new Set())}>
               Clear
@@ -216,7 +217,7 @@ function NothingShown({ filtered, trash }: { filtered: boolean; trash: boolean }
   )
 }
 
-const COLUMNS = '28px minmax(220px, 3fr) 150px minmax(120px, 1.1fr) 100px 170px 70px 96px'
+const COLUMNS = '28px minmax(200px, 3fr) 150px minmax(120px, 1.1fr) 100px 170px 70px minmax(70px, 0.7fr) 96px'
 
 function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set<string>; onChoose: (chosen: Set<string>) => void }) {
   const narrow = useMediaQuery('(max-width: 60em)') === true
@@ -249,7 +250,7 @@ function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set
               onChange={() => onChoose(every ? new Set() : new Set(rows.map((row) => row.name)))}
             />
           </Box>
-          {(narrow ? ['Session'] : ['Intent', 'State', 'Environment', 'Method', 'Score', 'Cost', 'Started']).map((name) => (
+          {(narrow ? ['Session'] : ['Intent', 'State', 'Environment', 'Method', 'Score', 'Cost', 'Owner', 'Started']).map((name) => (
             <Text key={name} role="columnheader" size="xs" c="dimmed" fw={600}>
               {name}
             </Text>
@@ -334,6 +335,9 @@ function Row({ session, narrow, now, chosen, onToggle }: RowProps) {
       </Box>
       <Text role="cell" size="sm" className="numbers">
         {dollars(session.cost)}
+      </Text>
+      <Text role="cell" size="sm" className="one-line" title={session.owner}>
+        {session.owner || '–'}
       </Text>
       <Text role="cell" size="xs" c="dimmed" className="numbers" title={start === null ? '' : new Date(start * 1000).toLocaleString()}>
         {start === null ? '–' : ago(start, now)}

@@ -33,17 +33,21 @@ export class Server {
     private readonly api: number,
     private readonly console: number,
     private readonly environment: Record<string, string>,
+    private readonly options: string[],
   ) {}
 
-  /** @param environment further environment variables of the server. */
-  static async start(environment: Record<string, string> = {}): Promise<Server> {
-    const server = new Server(await freePort(), await freePort(), environment)
+  /**
+   * @param environment further environment variables of the server.
+   * @param options further words of the command.
+   */
+  static async start(environment: Record<string, string> = {}, options: string[] = []): Promise<Server> {
+    const server = new Server(await freePort(), await freePort(), environment, options)
     await server.launch()
     return server
   }
 
   async launch(): Promise<void> {
-    const words = ['serve', '--data-dir', this.folder, '--address', `127.0.0.1:${this.api}`, '--console', `127.0.0.1:${this.console}`]
+    const words = ['serve', '--data-dir', this.folder, '--address', `127.0.0.1:${this.api}`, '--console', `127.0.0.1:${this.console}`, ...this.options]
     const child = spawn(join(ROOT, '.venv/bin/dressage'), words, { env: { ...process.env, DRESSAGE_TOKEN: TOKEN, ...this.environment }, stdio: ['ignore', 'pipe', 'pipe'] })
     this.process = child
     let output = ''
@@ -89,8 +93,8 @@ export class Server {
   }
 
   /** Call the API by JSON, as curl would. */
-  async call(method: string, body: object): Promise<Record<string, unknown>> {
-    const answer = await fetch(`${this.base}dressage.v1.SessionService/${method}`, {
+  async call(method: string, body: object, service = 'SessionService'): Promise<Record<string, unknown>> {
+    const answer = await fetch(`${this.base}dressage.v1.${service}/${method}`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', authorization: `Bearer ${TOKEN}` },
       body: JSON.stringify(body),

@@ -1,5 +1,5 @@
 // The proposal as code, its difference from any iteration, its formula and terms, and the judge.
-import { Box, Grid, Group, SegmentedControl, Select, Skeleton, Stack, Table, Text } from '@mantine/core'
+import { Grid, Group, SegmentedControl, Select, Skeleton, Stack, Table, Text } from '@mantine/core'
 import { IconCode } from '@tabler/icons-react'
 import { useQuery } from '@tanstack/react-query'
 import { lazy, Suspense, useState } from 'react'
@@ -7,8 +7,9 @@ import { lazy, Suspense, useState } from 'react'
 import { artifactUrl } from '../../api/clients'
 import { CodeView, DiffView } from '../../components/CodeView'
 import { Empty, Panel, Problem } from '../../components/basics'
-import { short } from '../../lib/format'
+import { Candidates } from './Candidates'
 import { sourceOf, useIterations } from './data'
+import { Parameters } from './Parameters'
 import type { TabProps } from './SessionPage'
 
 const Formula = lazy(() => import('../../components/Formula').then((module) => ({ default: module.Formula })))
@@ -63,7 +64,8 @@ export function CodeTab({ name, session, iteration }: TabProps) {
           {view === 'code' && <CodeView code={source.text} language={source.language} label={source.title} />}
           {view === 'difference' && before !== null && <DiffView before={before.text} after={source.text} label={`difference from iteration ${against}`} />}
           {view === 'judge' && (judge.data ? <CodeView code={judge.data} label="judge.py" /> : <Text size="sm" c="dimmed">{judge.isFetching ? 'loading' : 'No judge yet.'}</Text>)}
-          {entry?.proposal.case === 'parameters' && <Heat values={entry.proposal.value.values} />}
+          {entry?.proposal.case === 'parameters' && <Parameters session={session} values={entry.proposal.value.values} />}
+          {entry !== undefined && view === 'code' && <Candidates iteration={entry} />}
         </Stack>
       </Grid.Col>
       {reward !== null && (
@@ -111,23 +113,5 @@ export function CodeTab({ name, session, iteration }: TabProps) {
         </Grid.Col>
       )}
     </Grid>
-  )
-}
-
-/** Parameters as a picture: red is negative, blue positive, by the largest absolute value. */
-function Heat({ values }: { values: number[] }) {
-  const most = Math.max(...values.map(Math.abs), 1e-12)
-  return (
-    <Panel title="Parameters" pad="sm">
-      <Box className="heat" role="img" aria-label={`${values.length} parameters between ${short(Math.min(...values))} and ${short(Math.max(...values))}`}>
-        {values.slice(0, 4096).map((value, index) => (
-          <span
-            key={index}
-            title={`${index}: ${short(value, 5)}`}
-            style={{ backgroundColor: value < 0 ? `rgba(214, 69, 65, ${Math.abs(value) / most})` : `rgba(25, 118, 210, ${value / most})` }}
-          />
-        ))}
-      </Box>
-    </Panel>
   )
 }

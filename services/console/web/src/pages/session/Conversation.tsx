@@ -1,16 +1,21 @@
 // Every reply of a model, with its tokens and cost, and the totals by role.
-import { Badge, Box, Group, Stack, Table, Text } from '@mantine/core'
+import { Badge, Box, Group, SegmentedControl, Stack, Table, Text } from '@mantine/core'
 import { IconMessages } from '@tabler/icons-react'
+import { useState } from 'react'
 
 import { Empty, Panel } from '../../components/basics'
 import type { Cost } from '../../gen/dressage/v1/session_pb'
 import { clock, compact, dollars } from '../../lib/format'
+import type { Reply } from '../../live/model'
 import type { TabProps } from './SessionPage'
+import { Transcripts, useTasks } from './Transcripts'
 
 const MOST = 300
 
-export function Conversation({ session, live }: TabProps) {
+export function Conversation({ name, session, live, iteration }: TabProps) {
   const replies = live.session.replies
+  const tasks = useTasks(name)
+  const [view, setView] = useState('replies')
   if (replies.length === 0) return <Empty icon={<IconMessages size={22} />} title="No replies yet" />
   const roles = Object.entries(session.costByRole).sort(([a], [b]) => a.localeCompare(b))
   return (
@@ -38,6 +43,19 @@ export function Conversation({ session, live }: TabProps) {
           </Table.ScrollContainer>
         </Panel>
       )}
+      {(tasks.data?.length ?? 0) > 0 && (
+        <Group>
+          <SegmentedControl data={['replies', 'transcripts']} value={view} onChange={setView} aria-label="View" />
+        </Group>
+      )}
+      {view === 'transcripts' ? <Transcripts tasks={tasks.data ?? []} iteration={iteration} /> : <Replies replies={replies} />}
+    </Stack>
+  )
+}
+
+function Replies({ replies }: { replies: Reply[] }) {
+  return (
+    <>
       {replies.length > MOST && <Text size="xs" c="dimmed">{`The last ${MOST} of ${replies.length} replies`}</Text>}
       {replies
         .slice(-MOST)
@@ -66,7 +84,7 @@ export function Conversation({ session, live }: TabProps) {
             </Text>
           </Box>
         ))}
-    </Stack>
+    </>
   )
 }
 

@@ -7,6 +7,7 @@ import { useState } from 'react'
 import { Chart, Legend, type Line, useColors } from '../../components/Chart'
 import { Empty } from '../../components/basics'
 import { short } from '../../lib/format'
+import { stack } from '../../lib/stack'
 import type { IterationLive, MemberCurves } from '../../live/model'
 import type { TabProps } from './SessionPage'
 
@@ -96,16 +97,15 @@ export function Curves({ session, live, iteration }: TabProps) {
           <Chart key={name} title={metricTitle(name)} lines={linesOf(at, name, color)} xLabel="environment steps" goal={name === "judge's score" ? goal : undefined} />
         ))}
         {terms.length > 0 &&
-          members.slice(0, 1).map((member) => (
-            <Chart
-              key="terms"
-              title={`reward terms, ${member.id}`}
-              lines={terms.map((term, index) => {
-                const series = member.metrics.get(term)!
-                return { label: term.slice(5), x: series.x, y: series.y, color: color(index) }
-              })}
-              xLabel="environment steps"
-            />
+          members.map((member) => (
+            <Stack key={`terms ${member.id}`} gap={4}>
+              <Chart
+                title={`reward terms stacked, ${member.id}`}
+                lines={stack(terms.map((term) => member.metrics.get(term) ?? { x: [], y: [] })).map((area, index) => ({ label: terms[index]!.slice(5), ...area, color: color(index) }))}
+                xLabel="environment steps"
+              />
+              <Legend lines={terms.map((term, index) => ({ label: term.slice(5), color: color(index) }))} />
+            </Stack>
           ))}
       </SimpleGrid>
       {members.length > 0 && (

@@ -1,7 +1,7 @@
 // Which iteration came from which, what changed and what was learned. Any of them can be the next start.
 import { Anchor, Badge, Box, Button, Group, Stack, Text } from '@mantine/core'
 import { notifications } from '@mantine/notifications'
-import { IconGitBranch } from '@tabler/icons-react'
+import { IconGitBranch, IconScale } from '@tabler/icons-react'
 import { useMutation } from '@tanstack/react-query'
 import { Link } from '@tanstack/react-router'
 
@@ -9,6 +9,7 @@ import { errorText, sessions } from '../../api/clients'
 import { Empty, Panel, Problem } from '../../components/basics'
 import type { LineageNode } from '../../gen/dressage/v1/session_service_pb'
 import { Lesson_Tier } from '../../gen/dressage/v1/session_service_pb'
+import { MOST_ITEMS } from '../../lib/compare'
 import { isOver, lastPart, short } from '../../lib/format'
 import { useLineage } from './data'
 import type { TabProps } from './SessionPage'
@@ -20,6 +21,9 @@ const TIERS: Record<Lesson_Tier, [string, string]> = {
   [Lesson_Tier.SOFT]: ['soft', 'blue'],
   [Lesson_Tier.RETIRED]: ['retired', 'gray'],
 }
+
+/** `sessions/a/iterations/3` → `a/3`, as the address of a comparison has it. */
+const part = (iteration: string) => iteration.replace(/^sessions\//, '').replace('/iterations/', '/')
 
 /** Depth of each node: a child is drawn one step to the right only where its parent has several children. */
 function depths(nodes: LineageNode[]): Map<string, number> {
@@ -47,6 +51,20 @@ export function LineageTab({ name, session, iteration }: TabProps) {
   const depth = depths(nodes)
   return (
     <Stack>
+      {nodes.length > 1 && (
+        <Group justify="flex-end">
+          <Button
+            component={Link}
+            to="/compare"
+            search={{ of: nodes.slice(-MOST_ITEMS).map((node) => part(node.iteration)).join(',') } as never}
+            size="compact-sm"
+            variant="light"
+            leftSection={<IconScale size={15} />}
+          >
+            {nodes.length > MOST_ITEMS ? `Compare the last ${MOST_ITEMS}` : 'Compare all'}
+          </Button>
+        </Group>
+      )}
       <Stack gap="xs" component="ol" p={0} m={0} className="lineage">
         {nodes.map((node) => {
           const number = Number(lastPart(node.iteration))
@@ -83,6 +101,11 @@ export function LineageTab({ name, session, iteration }: TabProps) {
                         <Text span size="xs" c="dimmed">{` (${short(node.intervalLow)} to ${short(node.intervalHigh ?? 0)})`}</Text>
                       )}
                     </Text>
+                    {node.parent !== '' && (
+                      <Button component={Link} to="/compare" search={{ of: [node.parent, node.iteration].map(part).join(',') } as never} size="compact-xs" variant="subtle" color="gray">
+                        compare with its parent
+                      </Button>
+                    )}
                     {!isOver(session.state) && (
                       <Button size="compact-xs" variant="light" onClick={() => rebase.mutate(number)} loading={rebase.isPending}>
                         start the next from here

@@ -201,7 +201,7 @@ function Label({ rollout, name, onDone }: { rollout: string; name: string; onDon
 }
 
 /** Videos that play together: the first one's clock leads, the others follow it. */
-function Synchronised({ videos }: { videos: string[] }) {
+export function Synchronised({ videos, labels = videos.map((key) => key.split('/').slice(-3).join(' ')) }: { videos: string[]; labels?: string[] }) {
   const players = useRef<(HTMLVideoElement | null)[]>([])
   const [playing, setPlaying] = useState(false)
   const [time, setTime] = useState(0)
@@ -248,14 +248,14 @@ function Synchronised({ videos }: { videos: string[] }) {
               loop
               playsInline
               preload="metadata"
-              aria-label={`Video ${key.split('/').slice(-3).join(' ')}`}
+              aria-label={`Video ${labels[index]}`}
               onLoadedMetadata={(event) => {
                 const { duration } = event.currentTarget
                 setLength((old) => Math.max(old, duration))
               }}
             />
             <Text size="xs" c="dimmed" className="one-line">
-              {key.split('/').slice(-3).join(' ')}
+              {labels[index]}
             </Text>
           </Box>
         ))}

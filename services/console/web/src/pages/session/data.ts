@@ -4,6 +4,7 @@ import { useQuery } from '@tanstack/react-query'
 import { sessions } from '../../api/clients'
 import type { Assignment, Iteration, Rollout } from '../../gen/dressage/v1/session_pb'
 import { isOver } from '../../lib/format'
+import { formatProgram } from '../../lib/program'
 
 export function useSession(name: string) {
   return useQuery({
@@ -13,7 +14,7 @@ export function useSession(name: string) {
   })
 }
 
-async function everyIteration(parent: string): Promise<Iteration[]> {
+export async function everyIteration(parent: string): Promise<Iteration[]> {
   const all: Iteration[] = []
   let pageToken = ''
   do {
@@ -33,19 +34,21 @@ export function useLineage(name: string) {
 }
 
 /** Assignments of an iteration, whole: lists leave out candidates. */
+export async function readAssignments(parent: string): Promise<Assignment[]> {
+  const all: Assignment[] = []
+  let pageToken = ''
+  do {
+    const page = await sessions.listAssignments({ parent, pageSize: 200, pageToken })
+    all.push(...page.assignments)
+    pageToken = page.nextPageToken
+  } while (pageToken !== '')
+  return Promise.all(all.map((entry) => (entry.kind === 'evaluate' ? sessions.getAssignment({ name: entry.name }) : entry)))
+}
+
 export function useAssignments(session: string, iteration: number) {
   return useQuery({
     queryKey: ['session', session, 'assignments', iteration],
-    queryFn: async () => {
-      const all: Assignment[] = []
-      let pageToken = ''
-      do {
-        const page = await sessions.listAssignments({ parent: `${session}/iterations/${iteration}`, pageSize: 200, pageToken })
-        all.push(...page.assignments)
-        pageToken = page.nextPageToken
-      } while (pageToken !== '')
-      return Promise.all(all.map((entry) => (entry.kind === 'evaluate' ? sessions.getAssignment({ name: entry.name }) : entry)))
-    },
+    queryFn: () => readAssignments(`${session}/iterations/${iteration}`),
     enabled: iteration > 0,
   })
 }
@@ -76,7 +79,7 @@ export function sourceOf(iteration: Iteration | undefined): { text: string; lang
   const { case: kind, value } = iteration?.proposal ?? { case: undefined, value: undefined }
   if (kind === 'reward' && value.source !== '') return { text: value.source, language: 'python', title: 'reward.py' }
   if (kind === 'code' && value.source !== '') return { text: value.source, language: 'python', title: 'policy.py' }
-  if (kind === 'program' && value.program !== '') return { text: value.program, language: 'text', title: 'program' }
+  if (kind === 'program' && value.program !== '') return { text: formatProgram(value.program), language: 'text', title: 'program' }
   if (kind === 'parameters' && value.values.length > 0) {
     return { text: JSON.stringify(value.values.map((entry) => Number(entry.toPrecision(6))), null, 1), language: 'json', title: 'parameters' }
   }
