@@ -36,6 +36,8 @@ _SESSION_SECONDS = 600.0
 _BLOCK = 8
 """Seeds in a row on one kind of installation."""
 _POLL_SECONDS = 0.1
+_LOGS = Path("build")
+"""For the logs of installations whose session had differences."""
 
 
 class Stuck(Exception):
@@ -189,7 +191,7 @@ def run(seeds: Iterable[int], results: Path, *, kills: int, kinds: Iterable[str]
                     failed += bool(line["differences"])
                     _show(line)
                     if line["differences"]:
-                        _keep_logs(folder, results.with_name(f"{results.stem}-{seed}"))
+                        _keep_logs(folder, _LOGS / f"chaos-{seed}")
                         if any(text.startswith(("stuck", "error")) for text in line["differences"]):
                             break  # what is left of it would disturb the next session
     return failed
