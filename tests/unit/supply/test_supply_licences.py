@@ -123,7 +123,9 @@ def test_the_page_of_the_console_ships_only_allowed_licences() -> None:
     lock = json.loads((ROOT / "services/console/web/package-lock.json").read_text("utf-8"))
     shipped = {name: entry for name, entry in lock["packages"].items() if name and not entry.get("dev")}
     assert {"node_modules/three", "node_modules/@mujoco/mujoco"} <= set(shipped)
-    assert {name: entry.get("license") for name, entry in shipped.items() if not allowed(entry.get("license", ""))} == {}
+    assert {
+        name: entry.get("license") for name, entry in shipped.items() if not allowed(entry.get("license", ""))
+    } == {}
 
 
 def test_the_reference_needs_only_allowed_licences() -> None:
@@ -132,6 +134,14 @@ def test_the_reference_needs_only_allowed_licences() -> None:
         pytest.skip("the group `reference` is not installed")
     others = {name for name in unreviewed(installed(*REFERENCE)) if not name.startswith(("nvidia-", "cuda-"))}
     assert others == set()
+
+
+def test_the_simulator_of_devices_needs_only_allowed_licences() -> None:
+    """The code is under Apache-2.0. The wheel of warp-lang contains parts of NVIDIA's, so `local` and no image include it."""
+    if "warp-lang" not in installed("warp"):
+        pytest.skip("the extra `warp` is not installed")
+    assert unreviewed(installed("warp")) == {}
+    assert "warp-lang" not in installed(*PRODUCT)
 
 
 def test_bundled_libraries_under_the_gpl_are_known() -> None:
