@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -182,6 +184,7 @@ async def serve(given: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    faulthandler.register(signal.SIGUSR1)  # its stacks, for a server that does not answer
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--database", default="")
     parser.add_argument("--agent", required=True)
