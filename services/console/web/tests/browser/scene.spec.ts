@@ -137,7 +137,7 @@ test('fits a phone', async () => {
   const phone = await seen.context.newPage()
   await phone.setViewportSize({ width: 390, height: 844 })
   await phone.goto(`${server.base}sessions/hop?tab=rollouts`)
-  await phone.getByRole('button', { name: 'Show in 3D' }).click()
+  await phone.getByRole('button', { name: 'Show in 3D' }).click({ timeout: 60_000 })
   await expect(phone.locator('.scene canvas[data-drawn]')).toBeVisible({ timeout: 60_000 })
   expect(await phone.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0)
   await phone.close()
