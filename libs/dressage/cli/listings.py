@@ -66,9 +66,8 @@ def print_sessions(entries: list[Listed], *, as_json: bool) -> None:
         for session in (listed.session,)
     ]
     columns = ("session", "state", "environment", "intent", "iteration", "score", "created (UTC)")
-    output.print_table(
-        columns, rows, empty='no sessions yet; try: dressage run "run forward fast" --env HalfCheetah-v5'
-    )
+    example = 'dressage run "run forward fast" --env HalfCheetah-v5'
+    output.print_table(columns, rows, empty=f"no sessions yet (--all lists deleted ones); try: {example}")
     interrupted = next((listed for listed in entries if listed.state == "interrupted"), None)
     if interrupted is not None:
         name = short(interrupted.session.name)

@@ -166,7 +166,7 @@ def steer(
         note=note, reward=reward, criteria=criteria, rebase_to=rebase_to, from_parent=from_parent
     )
     with option_names(request=guidance.STEER_OPTIONS):
-        _act(guidance.steer(session, options), "uses it in its next iteration", common)
+        _act(guidance.steer(session, options), "uses it in its next iteration", common, resume=True)
 
 
 @app.command()
@@ -276,19 +276,29 @@ def lineage(session: SessionName, common: CommonOptions) -> None:
 
 
 def _act(
-    act: Callable[[Any], Awaitable[Any]], effect: str, common: CommonOptions, *, needs_server: bool = True
+    act: Callable[[Any], Awaitable[Any]],
+    effect: str,
+    common: CommonOptions,
+    *,
+    needs_server: bool = True,
+    resume: bool = False,
 ) -> None:
     """Change a session and print the effect, or the session as JSON.
 
     :param needs_server: whether the effect comes only when a server continues the session.
+    :param resume: whether the effect on an ended session comes only when it is resumed.
     """
     from dressage.cli import output, summary
+    from dressage.client.aio import ENDED
 
     async def work(connection: Connection) -> Any:
         session = await act(connection.client)
-        interrupted = needs_server and summary.state_now(session, connection) == "interrupted"
-        command = f"dressage sessions watch {session.name.rpartition('/')[2]}{connection.flags}"
-        return session, f" once a server or `{command}` resumes it" if interrupted else ""
+        name = f"{session.name.rpartition('/')[2]}{connection.flags}"
+        if needs_server and summary.state_now(session, connection) == "interrupted":
+            return session, f" once a server or `dressage sessions watch {name}` resumes it"
+        if resume and session.state in ENDED:
+            return session, f" once `dressage sessions resume {name}` continues it"
+        return session, ""
 
     session, condition = _execute(work, common)
     if common.as_json:

@@ -294,6 +294,8 @@ def _resume(facts: dict[str, Any]) -> list[str]:
     session, state = facts["session"], facts["state"]
     spec = session.get("spec", {})
     kind = session.get("exhausted_budget", "")
+    if spec.get("model", "").startswith("recorded/"):  # only a server with the recordings can continue it
+        return []
     if state == "exhausted" and kind in _BUDGETS:
         used = spec.get("budget", {}).get(kind, 0)
         limit = float(str(used).removesuffix("s")) / (60 if kind == "wall_time" else 1)

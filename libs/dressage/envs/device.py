@@ -11,11 +11,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
-from dressage.envs.state import Array, State
+from dressage.envs.state import State
 from dressage.errors import Unavailable
 from dressage.installation import install_command
 
-Carry = dict[str, Array]
+DeviceArray = Any
+"""An array of JAX, also an abstract one; numpy's in snapshots."""
+Carry = dict[str, DeviceArray]
 
 
 class DeviceStep(NamedTuple):
@@ -33,15 +35,15 @@ class DeviceStep(NamedTuple):
     :param after: simulator arrays after the step, before auto-reset.
     """
 
-    observation: Array
-    final_observation: Array
-    reward: Array
-    terminated: Array
-    truncated: Array
-    diverged: Array
-    overflow: Array
-    before: Mapping[str, Array]
-    after: Mapping[str, Array]
+    observation: DeviceArray
+    final_observation: DeviceArray
+    reward: DeviceArray
+    terminated: DeviceArray
+    truncated: DeviceArray
+    diverged: DeviceArray
+    overflow: DeviceArray
+    before: Mapping[str, DeviceArray]
+    after: Mapping[str, DeviceArray]
 
 
 class DeviceEnv(Protocol):
@@ -62,23 +64,23 @@ class DeviceEnv(Protocol):
         """Start an episode in each environment, from a key of JAX."""
         ...
 
-    def step(self, carry: Carry, action: Array) -> tuple[Carry, DeviceStep]:
+    def step(self, carry: Carry, action: DeviceArray) -> tuple[Carry, DeviceStep]:
         """Apply actions (N, A), or integers (N,) where they are discrete, for one time step. A pure function."""
         ...
 
-    def observation(self, carry: Carry) -> Array:
+    def observation(self, carry: Carry) -> DeviceArray:
         """Return the observation (N, D) of a carry."""
         ...
 
-    def state(self, raw: Mapping[str, Array]) -> State:
+    def state(self, raw: Mapping[str, DeviceArray]) -> State:
         """Return the fields of simulator arrays (`DeviceStep.before`, `DeviceStep.after`), computed when they are read."""
         ...
 
-    def snapshot(self, carry: Carry) -> dict[str, Array]:
+    def snapshot(self, carry: Carry) -> dict[str, DeviceArray]:
         """Return a carry as plain arrays of numpy: everything on which future steps depend."""
         ...
 
-    def restore(self, snapshot: Mapping[str, Array]) -> Carry:
+    def restore(self, snapshot: Mapping[str, DeviceArray]) -> Carry:
         """Return the carry of a snapshot, of this environment or of another of the same id, size and options."""
         ...
 

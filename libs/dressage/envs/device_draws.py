@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dressage.envs.state import Array
+from dressage.envs.device import DeviceArray
 from dressage.envs.tasks.base import Draws
 
 _CANDIDATES = 32
@@ -24,20 +24,20 @@ class KeyDraws:
     def __init__(self, key: Any) -> None:
         self._key = key
 
-    def uniform(self, low: float, high: float, size: int) -> Array:
+    def uniform(self, low: float, high: float, size: int) -> DeviceArray:
         """Return numbers (size,) from low to high."""
-        numbers: Array = jax.random.uniform(self._next(), (size,), minval=low, maxval=high)
+        numbers: DeviceArray = jax.random.uniform(self._next(), (size,), minval=low, maxval=high)
         return numbers
 
-    def standard_normal(self, size: int) -> Array:
+    def standard_normal(self, size: int) -> DeviceArray:
         """Return numbers (size,) of mean 0 and deviation 1."""
-        numbers: Array = jax.random.normal(self._next(), (size,))
+        numbers: DeviceArray = jax.random.normal(self._next(), (size,))
         return numbers
 
-    def first_accepted(self, draw: Callable[[Draws], Array], accept: Callable[[Array], Any]) -> Array:
+    def first_accepted(self, draw: Callable[[Draws], DeviceArray], accept: Callable[[DeviceArray], Any]) -> DeviceArray:
         """Return the first of 32 candidates that is accepted, or the first of all where none is."""
         values = jax.vmap(lambda key: draw(KeyDraws(key)))(jax.random.split(self._next(), _CANDIDATES))
-        chosen: Array = values[jnp.argmax(jax.vmap(accept)(values))]
+        chosen: DeviceArray = values[jnp.argmax(jax.vmap(accept)(values))]
         return chosen
 
     def _next(self) -> Any:

@@ -18,14 +18,14 @@ import mujoco_warp
 import warp
 
 from dressage.envs.batch import check_count
-from dressage.envs.device import Carry, DeviceStep
+from dressage.envs.device import Carry, DeviceArray, DeviceStep
 from dressage.envs.device_draws import KeyDraws
 from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.layout import layout_of
 from dressage.envs.mujoco_batch import rules_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.snapshots import check_snapshot, environment_bytes
-from dressage.envs.state import Array, Raw, State
+from dressage.envs.state import Raw, State
 from dressage.envs.tasks import is_simulated
 from dressage.envs.tasks import task as task_of
 from dressage.errors import FailedPrecondition, InvalidArgument
@@ -87,7 +87,7 @@ class WarpEnv:
         elapsed = jnp.zeros(self.num_envs, jnp.int32)
         return {"key": jax.random.key_data(key), "elapsed_steps": elapsed, **hidden, **_named(raw)}
 
-    def step(self, carry: Carry, action: Array) -> tuple[Carry, DeviceStep]:
+    def step(self, carry: Carry, action: DeviceArray) -> tuple[Carry, DeviceStep]:
         before = _raw_of(carry)
         finite = jnp.isfinite(action).all(axis=1)
         action = jnp.where(finite[:, None], action, 0)
@@ -121,16 +121,16 @@ class WarpEnv:
             after=after,
         )
 
-    def observation(self, carry: Carry) -> Array:
+    def observation(self, carry: Carry) -> DeviceArray:
         return self._task.observation(_raw_of(carry))
 
     def state(self, raw: Raw) -> State:
         return State(raw=raw, functions=self._functions)
 
-    def snapshot(self, carry: Carry) -> dict[str, Array]:
+    def snapshot(self, carry: Carry) -> dict[str, DeviceArray]:
         return {"environment": environment_bytes(self.card.id), **jax.device_get(carry)}
 
-    def restore(self, snapshot: Mapping[str, Array]) -> Carry:
+    def restore(self, snapshot: Mapping[str, DeviceArray]) -> Carry:
         shapes = {name: entry.shape for name, entry in self._shapes().items()}
         check_snapshot(snapshot, self.card.id, shapes)
         return {name: jnp.asarray(snapshot[name], entry.dtype) for name, entry in self._shapes().items()}
@@ -139,30 +139,32 @@ class WarpEnv:
         shapes: dict[str, Any] = jax.eval_shape(self.init, jax.random.key(0))
         return shapes
 
-    def _started(self, key: Any) -> tuple[dict[str, Array], Carry]:
+    def _started(self, key: Any) -> tuple[dict[str, DeviceArray], Carry]:
         """Return the arrays of N first states, and what the simulator carries along."""
         scale = self._rules.reset_noise_scale or 0.0
-        initial = jnp.asarray(self._initial_qpos, jnp.float32)
+        initial: DeviceArray = jnp.asarray(self._initial_qpos, jnp.float32)
 
-        def start(key: Any) -> tuple[Array, Array]:
+        def start(key: Any) -> tuple[DeviceArray, DeviceArray]:
             return self._task.start(KeyDraws(key), initial, nv=self._nv, scale=scale)
 
         qpos, qvel = jax.vmap(start)(jax.random.split(key, self.num_envs))
         return self._physics.forward(qpos, qvel)
 
     def _restarted(
-        self, done: Array, key: Any, after: dict[str, Array], hidden: Carry
-    ) -> tuple[dict[str, Array], Carry]:
+        self, done: DeviceArray, key: Any, after: dict[str, DeviceArray], hidden: Carry
+    ) -> tuple[dict[str, DeviceArray], Carry]:
         """Return the arrays with a new episode where one has ended. Nothing is computed where none has."""
 
-        def restart(_: None) -> tuple[dict[str, Array], Carry]:
+        def restart(_: None) -> tuple[dict[str, DeviceArray], Carry]:
             fresh, inner = self._started(key)
             for name, tracker in self._trackers.items():
                 fresh[name] = tracker.start(fresh)
             raw = {name: _selected(done, fresh[name], array) for name, array in after.items()}
             return raw, {name: _selected(done, inner[name], array) for name, array in hidden.items()}
 
-        result: tuple[dict[str, Array], Carry] = jax.lax.cond(done.any(), restart, lambda _: (after, hidden), None)
+        result: tuple[dict[str, DeviceArray], Carry] = jax.lax.cond(
+            done.any(), restart, lambda _: (after, hidden), None
+        )
         return result
 
 
@@ -206,14 +208,16 @@ class Physics:
         self._step = self._callable(step, inputs, [*outputs, "overflow"])
         self._forward = self._callable(lambda: mujoco_warp.forward(self._model, self._data), inputs, outputs)
 
-    def step(self, state: Mapping[str, Array], action: Array) -> tuple[dict[str, Array], Carry, Array]:
+    def step(
+        self, state: Mapping[str, DeviceArray], action: DeviceArray
+    ) -> tuple[dict[str, DeviceArray], Carry, DeviceArray]:
         """Return the arrays after a step of the environment, what the simulator carries along, and the overflow (N,)."""
         given = {**state, "ctrl": action.astype(jnp.float32)}
         *arrays, overflow = self._step(*(given[name] for name in self._inputs))
         raw, hidden = self._split(arrays)
         return raw, hidden, overflow != 0
 
-    def forward(self, qpos: Array, qvel: Array) -> tuple[dict[str, Array], Carry]:
+    def forward(self, qpos: DeviceArray, qvel: DeviceArray) -> tuple[dict[str, DeviceArray], Carry]:
         """Return the arrays of a new episode after the forward dynamics. As in stock Gymnasium, contact forces are 0 then."""
         zeros = {name: jnp.zeros(getattr(self._data, name).shape, jnp.float32) for name in self._inputs}
         given = {**zeros, "qpos": qpos, "qvel": qvel}
@@ -222,7 +226,7 @@ class Physics:
             raw[_CONTACT] = jnp.zeros_like(raw[_CONTACT])
         return raw, hidden
 
-    def _split(self, arrays: Sequence[Array]) -> tuple[dict[str, Array], Carry]:
+    def _split(self, arrays: Sequence[DeviceArray]) -> tuple[dict[str, DeviceArray], Carry]:
         named = dict(zip(self._outputs, arrays, strict=True))
         raw = {name: named[name] for name in self._sources}
         # A matrix has nine numbers in MuJoCo's arrays.
@@ -255,21 +259,21 @@ def _annotation(array: Any) -> Any:
     return warp.array(dtype=array.dtype, ndim=array.ndim)
 
 
-def _sound(values: Array) -> Array:
+def _sound(values: DeviceArray) -> DeviceArray:
     """Return whether all numbers of each row are finite and below MuJoCo's bound."""
-    rows: Array = (abs(values) < _MOST).all(axis=1)
+    rows: DeviceArray = (abs(values) < _MOST).all(axis=1)
     return rows
 
 
-def _selected(rows: Array, one: Array, other: Array) -> Array:
+def _selected(rows: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArray:
     """Return ``one`` where the row's flag (N,) is set, else ``other``."""
-    chosen: Array = jnp.where(rows.reshape(-1, *[1] * (other.ndim - 1)), one, other)
+    chosen: DeviceArray = jnp.where(rows.reshape(-1, *[1] * (other.ndim - 1)), one, other)
     return chosen
 
 
-def _named(raw: Mapping[str, Array]) -> Carry:
+def _named(raw: Mapping[str, DeviceArray]) -> Carry:
     return {_RAW + name: array for name, array in raw.items()}
 
 
-def _raw_of(carry: Carry) -> dict[str, Array]:
+def _raw_of(carry: Carry) -> dict[str, DeviceArray]:
     return {name.removeprefix(_RAW): array for name, array in carry.items() if name.startswith(_RAW)}

@@ -232,6 +232,7 @@ def test_sessions_are_listed_shown_and_acted_on(server: Background, capsys: pyte
     assert document(capsys)["iterations"][0]["author"] == "template/v1"
     assert invoke(["sessions", "steer", "s1", "lower"]) == 0
     assert server.fake.requests["SteerSession"][0].note == "lower"
+    assert "next iteration once `dressage sessions resume s1" in capsys.readouterr().out  # it has ended
     assert invoke(["sessions", "lineage", "s1"]) == 0
     assert "effort was too dear" in capsys.readouterr().out
     for action in (["cancel"], ["resume", "--iterations", "2"], ["delete", "--force"], ["undelete"]):

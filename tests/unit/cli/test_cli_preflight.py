@@ -137,6 +137,7 @@ def facts(state: str, **session: Any) -> dict[str, Any]:
         (facts("failed", failure={"reason": "TEMPLATE_UNKNOWN_INTENT"}), []),
         (facts("failed", failure={"reason": "LLM_UNAVAILABLE"}), [""]),
         (facts("cancelled"), [""]),
+        (facts("cancelled", spec={"model": "recorded/pole"}), []),
         (facts("succeeded"), []),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -21,10 +22,7 @@ from dressage.envs.tasks import SIMULATED_IDS, task
 from dressage.errors import InvalidArgument, Unavailable
 
 ENV, WORLDS = "Hopper-v5", 3
-needs_warp = pytest.mark.skipif(
-    subprocess.run([sys.executable, "-c", "import mujoco_warp"], capture_output=True, check=False).returncode != 0,
-    reason="the extra `warp` is not installed",
-)
+needs_warp = pytest.mark.skipif(find_spec("mujoco_warp") is None, reason="the extra `warp` is not installed")
 pytestmark = pytest.mark.timeout(1800)
 
 

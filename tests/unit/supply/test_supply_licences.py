@@ -123,7 +123,9 @@ def test_the_page_of_the_console_ships_only_allowed_licences() -> None:
     lock = json.loads((ROOT / "services/console/web/package-lock.json").read_text("utf-8"))
     shipped = {name: entry for name, entry in lock["packages"].items() if name and not entry.get("dev")}
     assert {"node_modules/three", "node_modules/@mujoco/mujoco"} <= set(shipped)
-    assert {name: entry.get("license") for name, entry in shipped.items() if not allowed(entry.get("license", ""))} == {}
+    assert {
+        name: entry.get("license") for name, entry in shipped.items() if not allowed(entry.get("license", ""))
+    } == {}
 
 
 def test_the_reference_needs_only_allowed_licences() -> None:
@@ -132,6 +134,14 @@ def test_the_reference_needs_only_allowed_licences() -> None:
         pytest.skip("the group `reference` is not installed")
     others = {name for name in unreviewed(installed(*REFERENCE)) if not name.startswith(("nvidia-", "cuda-"))}
     assert others == set()
+
+
+def test_the_simulator_of_devices_needs_only_allowed_licences() -> None:
+    """The code is under Apache-2.0. The wheel of warp-lang contains parts of NVIDIA's, so `local` and no image include it."""
+    if "warp-lang" not in installed("warp"):
+        pytest.skip("the extra `warp` is not installed")
+    assert unreviewed(installed("warp")) == {}
+    assert "warp-lang" not in installed(*PRODUCT)
 
 
 def test_bundled_libraries_under_the_gpl_are_known() -> None:
@@ -152,3 +162,18 @@ def test_no_reviewed_distribution_is_left_over() -> None:
 @pytest.mark.parametrize("expression", ["GPL-3.0-only", "MIT AND GPL-2.0-or-later", "AGPL-3.0-only", "", "Proprietary"])
 def test_other_licences_are_refused(expression: str) -> None:
     assert not allowed(expression) and allowed("MIT") and allowed("GPL-2.0-only OR MIT")
+
+
+def test_the_image_with_pyav_states_the_licences_of_its_libraries() -> None:
+    root = Path(__file__).parents[3]
+    renderer = (
+        (root / "services/Dockerfile").read_text().partition("FROM shared AS renderer\n")[2].partition("\nFROM ")[0]
+    )
+    assert "COPY services/renderer/NOTICE /opt/dressage/NOTICE" in renderer
+    assert 'licenses="Apache-2.0 AND BSD-3-Clause AND GPL-2.0-or-later"' in renderer
+    libraries = Path(str(metadata.distribution("av").locate_file("av.libs")))
+    bundled = {path.name.partition("-")[0] for path in libraries.iterdir()}
+    notice = (root / "services/renderer/NOTICE").read_text()
+    assert all(name in notice for name in ("x264", "x265")) and {"libx264", "libx265"} <= bundled, (
+        "the notice is still true"
+    )
