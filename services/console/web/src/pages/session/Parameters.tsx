@@ -43,7 +43,7 @@ export function Parameters({ session, values }: { session: Session; values: numb
             <Table.Tbody>
               {matrix.rows.map((row, action) => (
                 <Table.Tr key={action}>
-                  <Table.Th>{card?.actions[action]?.name || action}</Table.Th>
+                  <Table.Th>{(card?.numActions === 0 && card.actions[action]?.name) || action}</Table.Th>
                   {[...row, ...(matrix.bias === null ? [] : [matrix.bias[action]!])].map((value, index) => (
                     <Table.Td key={index} ta="right" className="numbers" style={shade(value)}>
                       {short(value)}
