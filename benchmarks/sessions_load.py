@@ -111,7 +111,7 @@ class Load:
         )
         spec.custom.Pack(Int32Value())
         request = pb.CreateSessionRequest(spec=spec, session_id=ident, request_id=ident)
-        name: str = (await self.stub(ident).CreateSession(request, timeout=120)).name
+        name: str = (await self.stub(ident).CreateSession(request, timeout=SLACK_SECONDS)).name
         self.names.append(name)
         return name
 

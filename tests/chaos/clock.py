@@ -27,7 +27,7 @@ class Clock:
 
     @classmethod
     def find(cls, folder: Path) -> Clock | None:
-        """Return a clock whose file lies in a folder; None where libfaketime is not installed."""
+        """Return a clock with its file in a folder; None where libfaketime is not installed."""
         for root in (_ROOT / ".tools/faketime", Path("/")):
             for library in root.glob(f"usr/lib/*/faketime/{_NAME}"):
                 clock = cls(library, folder / "clock")

@@ -81,7 +81,7 @@ def _other(rng: random.Random, kind: str, services: list[str], running: Installa
 class Disturber:
     """Applies faults to an installation.
 
-    :param session: the session's id, whose journal tells which requests were not journalled when llm-agent was killed.
+    :param session: the session's id, whose journal states which requests were not journalled when llm-agent was killed.
     """
 
     def __init__(self, running: Installation, provider: Provider, session: str, *, seed: int) -> None:
@@ -116,8 +116,8 @@ class Disturber:
     def _kill_child(self, target: str, entry: dict[str, Any], number: int = signal.SIGKILL) -> bool:
         deadline = time.monotonic() + _WAIT_FOR_CHILD_SECONDS
         while True:
-            found = self._running.children()
-            kinds = sorted(kind for kind in found if (kind == target or (target == SANDBOX and kind != "trainer")))
+            processes = self._running.children()
+            kinds = sorted(kind for kind in processes if (kind == target or (target == SANDBOX and kind != "trainer")))
             if kinds:
                 break
             if time.monotonic() > deadline:
@@ -125,7 +125,7 @@ class Disturber:
             time.sleep(0.05)
         entry["target"] = kind = self._rng.choice(kinds)
         with contextlib.suppress(psutil.Error):
-            self._rng.choice(found[kind]).send_signal(number)
+            self._rng.choice(processes[kind]).send_signal(number)
         return True
 
     def _note_lost(self) -> None:

@@ -133,7 +133,7 @@ class Installation:
 
     def children(self) -> dict[str, list[psutil.Process]]:
         """Return the processes below the services, by kind: trainers, their sandboxes, and those of judge and renderer."""
-        found: dict[str, list[psutil.Process]] = {}
+        kinds: dict[str, list[psutil.Process]] = {}
         for service in SERVICES:
             if not self.alive(service):
                 continue
@@ -141,8 +141,8 @@ class Installation:
                 for process in psutil.Process(self.processes[service].pid).children(recursive=True):
                     with contextlib.suppress(psutil.Error):
                         if name := _kind_of(service, process.cmdline()):
-                            found.setdefault(name, []).append(process)
-        return found
+                            kinds.setdefault(name, []).append(process)
+        return kinds
 
     def client(self) -> Client:
         """Return a client that continues through long outages."""
@@ -192,7 +192,8 @@ def installation(kind: Kind, folder: Path, *, clock: bool = False, disks: bool =
         ports = dict(zip((*SERVICES, *names, "provider"), numbers, strict=True))
         targets = {name: ports[name.partition(">")[2]] for name in names[:6]}
         environments = _environments(ports, folder)
-        database, store = None, DirectoryStore(folder / "artifacts")
+        database: Postgres | None = None
+        store: ArtifactStore = DirectoryStore(folder / "artifacts")
         if kind == "postgres":
             database, store = stack.enter_context(postgres()), _s3(stack, folder, ports, targets, environments)
             targets["orchestrator>database"] = database.port
@@ -214,9 +215,6 @@ def installation(kind: Kind, folder: Path, *, clock: bool = False, disks: bool =
             for service in reversed([*running.processes]):
                 if running.alive(service):
                     running.kill(service)
-
-
-
 
 
 def _environments(ports: Mapping[str, int], folder: Path) -> dict[str, dict[str, str]]:

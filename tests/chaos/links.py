@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import struct
 import threading
@@ -23,9 +24,12 @@ _KEPT_BYTES = 2 * 1024 * 1024
 """Connections whose client sent more are not duplicated."""
 _DUPLICATE_SECONDS = 20.0
 _CALL_SECONDS = 30.0
+_BUSY_SECONDS = 5.0
+_ERROR = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>try later</Message></Error>'
 _BUSY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\nContent-Length: 87\r\nConnection: close\r\n\r\n"
-    b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>try later</Message></Error>  '
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/xml\r\nConnection: close\r\n"
+    + f"Content-Length: {len(_ERROR)}\r\n\r\n".encode()
+    + _ERROR
 )
 
 
@@ -188,11 +192,13 @@ class Link:
 
 
 async def _answer_busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Read one request and answer that the server is busy; a client that sends its body reads the answer only after it."""
     with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        async with asyncio.timeout(5):
-            head = await reader.readuntil(b"\r\n\r\n")
-            if b"100-continue" not in head.lower():
-                await reader.read(_CHUNK)if b"content-length" in head.lower() and b"content-length: 0" not in head.lower() else None
+        async with asyncio.timeout(_BUSY_SECONDS):
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = re.search(rb"\r\ncontent-length: *(\d+)", head)
+            if length is not None and b"100-continue" not in head:
+                await reader.readexactly(int(length[1]))
             writer.write(_BUSY)
             await writer.drain()
     writer.close()

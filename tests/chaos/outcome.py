@@ -28,7 +28,9 @@ _VOLATILE = re.compile(
 """Names of values that are a matter of time, in JSON and in messages."""
 _RACING = re.compile(r"^(cache_hits|episodes)$")
 """Counters of a search over programs: its threads share a cache, so how often each of them finds a program there varies."""
-_RECOVERY = frozenset({"SERVICE_UNAVAILABLE", "SERVICE_BUSY", "PROVIDER_UNAVAILABLE", "COST_RECOVERED", "STORE_UNAVAILABLE"})
+_RECOVERY = frozenset(
+    {"SERVICE_UNAVAILABLE", "SERVICE_BUSY", "PROVIDER_UNAVAILABLE", "COST_RECOVERED", "STORE_UNAVAILABLE"}
+)
 """Warnings of a session that say that it waited or recovered."""
 _SKIPPED = ("progress", "run_changed")
 _UNCOMPARED = re.compile(r"/(checkpoints/|tb/)|/spec\.json$")
@@ -85,23 +87,27 @@ def differences(calm: Outcome, rough: Outcome, *, repeats: int) -> list[str]:
 
     :param repeats: requests that llm-agent had sent and not journalled when it was killed, which may be repeated.
     """
-    found = []
+    lines = []
     if calm.state != rough.state:
-        found.append(f"state: {rough.state}, not {calm.state}: {rough.session.get('state_reason', '')}")
-    found += _tree("session", calm.session, rough.session)
-    found += _tree("iterations", calm.iterations, rough.iterations)
-    found += _tree("artifacts", calm.artifacts, rough.artifacts)
+        lines.append(f"state: {rough.state}, not {calm.state}: {rough.session.get('state_reason', '')}")
+    lines += _tree("session", calm.session, rough.session)
+    lines += _tree("iterations", calm.iterations, rough.iterations)
+    lines += _tree("artifacts", calm.artifacts, rough.artifacts)
     missing, extra = Counter(calm.events), Counter(rough.events)
-    found += [f"event missing: {text}" for text in (missing - extra).elements()]
-    found += [f"event added: {text}" for text in (extra - missing).elements()]
+    lines += [f"event missing: {text}" for text in (missing - extra).elements()]
+    lines += [f"event added: {text}" for text in (extra - missing).elements()]
     added = Counter(rough.requests) - Counter(calm.requests)
-    found += [f"request missing: {text}" for text in (Counter(calm.requests) - Counter(rough.requests)).elements()]
-    found += [f"request that the undisturbed session did not send: {text}" for text in added if text not in calm.requests]
+    lines += [f"request missing: {text}" for text in (Counter(calm.requests) - Counter(rough.requests)).elements()]
+    lines += [
+        f"request that the undisturbed session did not send: {text}" for text in added if text not in calm.requests
+    ]
     if added.total() > repeats:
-        found.append(f"{added.total()} requests repeated, at most {repeats} may be: {dict(added)}")
+        lines.append(f"{added.total()} requests repeated, at most {repeats} may be: {dict(added)}")
     if not calm.counted <= rough.counted <= calm.counted + added.total():
-        found.append(f"cost: {rough.counted} requests counted, {calm.counted} without disturbance, {added.total()} repeats")
-    return found
+        lines.append(
+            f"cost: {rough.counted} requests counted, {calm.counted} without disturbance, {added.total()} repeats"
+        )
+    return lines
 
 
 def _tree(path: str, calm: Any, rough: Any) -> list[str]:
@@ -150,7 +156,9 @@ def _message(message: Any, session: str) -> Any:
 
 def _clean(value: Any, session: str) -> Any:
     if isinstance(value, dict):
-        return {str(_clean(name, session)): _clean(entry, session) for name, entry in value.items() if not _volatile(name)}
+        return {
+            str(_clean(name, session)): _clean(entry, session) for name, entry in value.items() if not _volatile(name)
+        }
     if isinstance(value, list):
         return [_clean(entry, session) for entry in value]
     return value.replace(session, "SESSION") if isinstance(value, str) else value
@@ -169,8 +177,12 @@ def _content(key: str, data: bytes, session: str) -> str:
         return _digest(json.dumps(rows, sort_keys=True).encode())
     if key.endswith(".npz"):
         with np.load(io.BytesIO(data)) as arrays:
-            parts = [(name, str(arrays[name].dtype), arrays[name].shape, arrays[name].tobytes()) for name in arrays.files]
-        return _digest(repr([(a, b, c, _digest(d.replace(session.encode(), b"SESSION"))) for a, b, c, d in parts]).encode())
+            parts = [
+                (name, str(arrays[name].dtype), arrays[name].shape, arrays[name].tobytes()) for name in arrays.files
+            ]
+        return _digest(
+            repr([(a, b, c, _digest(d.replace(session.encode(), b"SESSION"))) for a, b, c, d in parts]).encode()
+        )
     return _digest(data.replace(session.encode(), b"SESSION"))
 
 

@@ -69,10 +69,10 @@ class Chaos:
         begun = time.monotonic()
         try:
             outcome, disturber, _ = self._run(method, variant, chosen, seed=seed, length=length)
-            found = differences(calm, outcome, repeats=disturber.repeats)
+            lines = differences(calm, outcome, repeats=disturber.repeats)
             applied, repeats = disturber.applied, sum(outcome.requests.values()) - sum(calm.requests.values())
         except Stuck as error:
-            found, applied, repeats = [f"stuck: {error}"], error.args[1], 0
+            lines, applied, repeats = [f"stuck: {error}"], error.args[1], 0
         return {
             "seed": seed,
             "method": method,
@@ -82,7 +82,7 @@ class Chaos:
             "faults": applied,
             "kills": sum(entry["kind"] == "kill" for entry in applied),
             "repeats": repeats,
-            "differences": found,
+            "differences": lines,
             "seconds": round(time.monotonic() - begun, 1),
         }
 
@@ -174,15 +174,15 @@ def plan(seed: int) -> tuple[Kind, bool, str]:
 def run(seeds: Iterable[int], results: Path, *, kills: int, kinds: Iterable[str], methods: Iterable[str]) -> int:
     """Disturb a session for each seed and append a line for each; returns the number of sessions with differences."""
     done = {line["seed"] for line in lines_of(results)}
-    wanted = [seed for seed in seeds if seed not in done and plan(seed)[0] in kinds and plan(seed)[2] in methods]
+    pending = [seed for seed in seeds if seed not in done and plan(seed)[0] in kinds and plan(seed)[2] in methods]
     failed = 0
-    while wanted:
-        kind, clock, _ = plan(wanted[0])
+    while pending:
+        kind, clock, _ = plan(pending[0])
         with tempfile.TemporaryDirectory(prefix="dressage-chaos-") as name:
             folder = Path(name)
             with chaos(kind, folder, clock=clock) as running:
-                while wanted and plan(wanted[0])[:2] == (kind, clock):
-                    seed = wanted.pop(0)
+                while pending and plan(pending[0])[:2] == (kind, clock):
+                    seed = pending.pop(0)
                     line = {**_line(running, seed, kills), "commit": _commit(), "machine": platform.platform()}
                     with results.open("a") as file:
                         file.write(json.dumps(line) + "\n")
@@ -226,7 +226,9 @@ def lines_of(results: Path) -> list[dict[str, Any]]:
 
 
 def _commit() -> str:
-    return subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 
@@ -26,7 +27,7 @@ _MODEL = "openai/scripted"
 _DELAY_SECONDS = 0.3
 """Before each answer, so that some kills meet a request on its way."""
 
-_REWARD = '''LATEX = r"1 - {weight}\\,x^2"
+_REWARD = """LATEX = r"1 - {weight}\\,x^2"
 TERMS = {{"alive": "1 for every step", "place": "cost of the squared distance"}}
 MEMORY = {{"steps": 0.0}}
 
@@ -35,7 +36,7 @@ def reward(state, action, next_state, memory, np):
     memory.steps = memory.steps + 1.0
     place = -{weight} * np.square(next_state.x_position) + 0.0001 * memory.steps
     return {{"alive": np.ones_like(next_state.pole_angle), "place": place}}
-'''
+"""
 
 _JUDGE = """def judge(trajectory, np):
     lasted = min(len(trajectory.action) / 1000.0, 0.9)
@@ -49,7 +50,13 @@ def spec(method: str, seed: int) -> v1.SessionSpec:
     result = v1.SessionSpec(intent="balance the pole", environment="environments/CartPole-v1", model=_MODEL, seed=seed)
     match method:
         case "parameters":
-            settings = {"target": 1e12, "episodes": 2, "report_episodes": 3, "warmup": 2, "episode_budget": 10}
+            settings: dict[str, Any] = {
+                "target": 1e12,
+                "episodes": 2,
+                "report_episodes": 3,
+                "warmup": 2,
+                "episode_budget": 10,
+            }
             result.parameters.CopyFrom(v1.ParameterSpec(search="r2po", **settings))
         case "code":
             result.max_iterations = 2
@@ -62,7 +69,12 @@ def spec(method: str, seed: int) -> v1.SessionSpec:
             result.environment_options.max_episode_steps = 100
             result.video_judging = v1.VIDEO_JUDGING_NONE
             result.pass_threshold = 1.0
-            training = {"seeds": 1, "steps_per_member": 4_096, "evaluations": 2, "evaluation_episodes": 3}
+            training: dict[str, Any] = {
+                "seeds": 1,
+                "steps_per_member": 4_096,
+                "evaluations": 2,
+                "evaluation_episodes": 3,
+            }
             result.reward.CopyFrom(v1.RewardSpec(**training))
         case _:
             raise AssertionError(method)

@@ -21,11 +21,16 @@ def tables(lines: list[dict[str, Any]]) -> str:
             else:
                 others[_name(fault)] += 1
     groups = sorted({(line["method"], line["installation"]) for line in lines})
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for method, kind in groups:
         chosen = [line for line in lines if (line["method"], line["installation"]) == (method, kind)]
         different = sum(bool(line["differences"]) for line in chosen)
-        numbers = (len(chosen), sum(line["kills"] for line in chosen), sum(line["repeats"] for line in chosen), different)
+        numbers = (
+            len(chosen),
+            sum(line["kills"] for line in chosen),
+            sum(line["repeats"] for line in chosen),
+            different,
+        )
         rows.append((f"`{method}`", _INSTALLATIONS[kind], *numbers))
     total = [sum(row[column] for row in rows) for column in range(2, 6)]
     return "\n\n".join(
@@ -57,7 +62,9 @@ def _name(fault: dict[str, Any]) -> str:
         case "clock":
             return "clock jumps ahead" if fault["seconds"] > 0 else "clock jumps back"
         case _:
-            return {"cut": "connections cut", "delay": "connections delayed", "duplicate": "connections duplicated"}[kind]
+            return {"cut": "connections cut", "delay": "connections delayed", "duplicate": "connections duplicated"}[
+                kind
+            ]
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:

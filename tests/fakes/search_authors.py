@@ -18,7 +18,9 @@ Roles and replies:
   for code that failed the policy or the class above.
 
 A reply is a function of the seed, of the prompt, and of how often this prompt was sent before, so that sessions are
-reproducible. With ``repeatable``, a prompt that is sent again gets the same reply. Every ``duplicate_every``-th proposal repeats the vector of the proposal before it. Every ``bad_every``-th reply
+reproducible. With ``repeatable``, a prompt that is sent again gets the same reply.
+
+Every ``duplicate_every``-th proposal repeats the vector of the proposal before it. Every ``bad_every``-th reply
 with parameters is one of the faults of `BAD_REPLIES` in turn, and every ``bad_code_every``-th reply of the policy author is no
 valid Python; the repair turn gets a good reply, unless ``bad_repairs`` is set. Faults of HTTP are answers before these:
 ``[Answer(status=429), Answer(status=500), *authors.answers()]``.

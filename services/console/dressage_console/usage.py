@@ -125,9 +125,9 @@ class Usage:
         address = f"{self._url}/api/v1/query_range?{urlencode({**fields, 'start': now - _RANGE_SECONDS})}"
         with urllib.request.urlopen(address, timeout=_TIMEOUT_SECONDS) as response:
             data = json.loads(response.read(_MAX_BYTES))
-        found = [_points(entry) for entry in data["data"]["result"]]
-        found = [entry for entry in found if entry["points"]]
-        return sorted(found, key=lambda entry: -entry["points"][-1][1])[:_MAX_SERIES]
+        rows = [_points(entry) for entry in data["data"]["result"]]
+        rows = [entry for entry in rows if entry["points"]]
+        return sorted(rows, key=lambda entry: -entry["points"][-1][1])[:_MAX_SERIES]
 
 
 def _points(entry: dict[str, Any]) -> dict[str, Any]:

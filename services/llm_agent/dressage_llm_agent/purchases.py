@@ -1,6 +1,6 @@
 """Requests to a provider on their way: each ends in the journal, whatever becomes of the caller that asked for it.
 
-A request that was sent is paid for. If its caller disconnects, because it died or its connection was cut, the request goes on
+A request that was sent is paid for. If its caller disconnects, because it died or its connection was cut, the request continues
 until its reply is journalled. A caller that asks for the same reply meanwhile waits for that request instead of sending
 another. While the journal cannot be written, the reply is kept in memory and the write is repeated.
 """

@@ -180,6 +180,8 @@ async def test_the_token_of_the_caller_decides(front: Front):
         refused = await stranger.post(path, json={})
         assert refused.status_code == 401 and refused.json()["code"] == "unauthenticated"
         assert (await stranger.get(f"/artifacts/{KEY}")).status_code == 401
+        assert (await stranger.get("/usage")).status_code == 401
+        assert (await front.http.get("/usage")).json()["configured"] is False
         wrong = await stranger.post(path, json={}, headers={"authorization": "Bearer wrong"})
         assert wrong.status_code == 401
         assert (await stranger.get("/login")).json() == {"authenticated": False}

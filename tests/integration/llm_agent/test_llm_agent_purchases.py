@@ -1,4 +1,4 @@
-"""Requests to the provider whose caller disappears, is doubled, or whose reply cannot be journalled at once: none is repeated."""
+"""Requests whose caller disappears or is doubled, or whose reply cannot be journalled at once: none is repeated."""
 
 from __future__ import annotations
 

@@ -163,7 +163,9 @@ async def test_kill_between_replies_of_a_round(stack: Stack, moment: Moment) -> 
             assert by_author(provider.requests) == {"reward": 1, "judge": 1}
             release.set()
             async with asyncio.timeout(DEATH_SECONDS):
-                while journalled(stack, "killed") != {*JOURNALLED.values()}:  # llm-agent journals it although nobody asks
+                while journalled(stack, "killed") != {
+                    *JOURNALLED.values()
+                }:  # llm-agent journals it although nobody asks
                     await asyncio.sleep(0.05)
 
             stack.options = {"llm_agent_address": agent}

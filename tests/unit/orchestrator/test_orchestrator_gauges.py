@@ -153,13 +153,13 @@ def test_pools_are_listed_with_their_capacity_and_live_runs(database: Database, 
         {"pools": {"big": {"image": "trainer", "resources": resources}, "main": {"image": "trainer"}}}
     )
     with database.read() as tx:
-        found = Pools("main", Capacity(1, max_runs=2), settings).read(tx)
-    assert [(pool.name, pool.default, pool.max_runs) for pool in found.pools] == [
+        response = Pools("main", Capacity(1, max_runs=2), settings).read(tx)
+    assert [(pool.name, pool.default, pool.max_runs) for pool in response.pools] == [
         ("main", True, 0),
         ("big", False, 0),
         ("gone", False, 2),
     ]
-    main, big, gone = found.pools
+    main, big, gone = response.pools
     assert (big.cores, big.memory_bytes) == (3, 3 * 2**30)
     assert not main.runs and len(gone.runs) == 1
     assert [entry.run.name for entry in big.runs] == ["sessions/a/runs/r1", "sessions/b/runs/r1"]

@@ -162,3 +162,18 @@ def test_no_reviewed_distribution_is_left_over() -> None:
 @pytest.mark.parametrize("expression", ["GPL-3.0-only", "MIT AND GPL-2.0-or-later", "AGPL-3.0-only", "", "Proprietary"])
 def test_other_licences_are_refused(expression: str) -> None:
     assert not allowed(expression) and allowed("MIT") and allowed("GPL-2.0-only OR MIT")
+
+
+def test_the_image_with_pyav_states_the_licences_of_its_libraries() -> None:
+    root = Path(__file__).parents[3]
+    renderer = (
+        (root / "services/Dockerfile").read_text().partition("FROM shared AS renderer\n")[2].partition("\nFROM ")[0]
+    )
+    assert "COPY services/renderer/NOTICE /opt/dressage/NOTICE" in renderer
+    assert 'licenses="Apache-2.0 AND BSD-3-Clause AND GPL-2.0-or-later"' in renderer
+    libraries = Path(str(metadata.distribution("av").locate_file("av.libs")))
+    bundled = {path.name.partition("-")[0] for path in libraries.iterdir()}
+    notice = (root / "services/renderer/NOTICE").read_text()
+    assert all(name in notice for name in ("x264", "x265")) and {"libx264", "libx265"} <= bundled, (
+        "the notice is still true"
+    )

@@ -212,17 +212,26 @@ def release_if_idle(tx: Transaction, name: str, *, idle_seconds: float, queued_s
     row = get(tx, name)
     if row.ended or assignments.open_of(tx, row.session):
         return None
-    now = micros(tx.now)
     if row.idle_micros == 0:
+        now = micros(tx.now)
         change(tx, name, lambda _: {"idle_micros": now})
+    left = seconds_idle_left(tx, row, idle_seconds=idle_seconds, queued_seconds=queued_seconds)
+    if left > 0:
+        return left
+    end(tx, name, v1.RUN_STATE_SUCCEEDED)
+    return None
+
+
+def seconds_idle_left(tx: ReadTransaction, row: RunRow, *, idle_seconds: float, queued_seconds: float) -> float:
+    """Seconds for which a run without an open assignment is kept (see `release_if_idle`); not positive: it is due."""
+    if row.release:
+        return 0.0
+    now = micros(tx.now)
     due = (row.idle_micros or now) + round(idle_seconds * 1e6)
     since = tx.execute(_QUEUED_SINCE, {"pool": row.run.pool, "session": row.session}).scalar_one()
     if since is not None:
         due = min(due, since + round(queued_seconds * 1e6))
-    if not row.release and now < due:
-        return (due - now) / 1e6
-    end(tx, name, v1.RUN_STATE_SUCCEEDED)
-    return None
+    return (due - now) / 1e6
 
 
 def add_condition(tx: Transaction, name: str, kind: str, message: str) -> None:

@@ -281,17 +281,26 @@ class RunController:
             return row.run.name if ended and row.run.state != v1.RUN_STATE_RUNNING else None
 
     def _survey(self) -> tuple[list[str], list[RunRow], list[str]]:
-        """Release idle runs, then list orphaned runs, live runs of this server, and sessions without a run."""
-        with self._database.begin() as tx:
+        """Release idle runs, then list orphaned runs, live runs of this server, and sessions without a run.
+
+        It reads in one snapshot, and writes for a run that is due alone: a write transaction for all runs would block those of
+        all sessions on SQLite.
+        """
+        times = {"idle_seconds": self.idle_seconds, "queued_seconds": self.queued_seconds}
+        with self._database.read() as tx:
             orphans = runs.orphans(tx) if self._database.shared else []
-            for row in runs.claimed(tx, self._executor):
-                runs.release_if_idle(
-                    tx, row.run.name, idle_seconds=self.idle_seconds, queued_seconds=self.queued_seconds
-                )
-            waiting = assignments.waiting_sessions(tx, runs.LIVE)
             open_ = {row.session for row in assignments.live(tx)}
-            mine = [row for row in runs.claimed(tx, self._executor) if row.session in open_]
-            return orphans, mine, waiting
+            claimed = runs.claimed(tx, self._executor)
+            mine = [row for row in claimed if row.session in open_]
+            idle = [row for row in claimed if row.session not in open_]
+            due = [
+                row.run.name for row in idle if row.idle_micros == 0 or runs.seconds_idle_left(tx, row, **times) <= 0
+            ]
+        for name in due:
+            with self._database.begin() as writing:
+                runs.release_if_idle(writing, name, **times)
+        with self._database.read() as tx:
+            return orphans, mine, assignments.waiting_sessions(tx, runs.LIVE)
 
     def _find(self, name: str) -> RunRow | None:
         with self._database.read() as tx:

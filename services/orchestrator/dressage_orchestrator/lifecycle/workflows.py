@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import structlog
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
-from dressage.errors import FailedPrecondition
+from dressage.errors import FailedPrecondition, Unavailable
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import admission, recovery
@@ -110,6 +110,7 @@ class Workflows:
         self._methods = methods
         self._executor = executor_id
         self._idle: set[str] = set()
+        self._launched = False
         self._log = structlog.get_logger("dressage.workflows")
         # On SQLite a custom engine, with which DBOS waits until a full disk has space instead of losing a workflow's thread.
         self._workflow_engine = None if engine.database.shared else make_workflow_engine(system_database_url)
@@ -135,6 +136,7 @@ class Workflows:
         _Process.engine, _Process.methods = self._engine, self._methods
         DBOS(config=self._config)
         DBOS.launch()
+        self._launched = True
         if self._engine.database.shared:
             return  # active sessions belong to live servers, or are taken over from expired ones
         for session, epoch in active:
@@ -211,9 +213,12 @@ class Workflows:
         """Check that this server runs workflows.
 
         :raises FailedPrecondition: on a read-only server.
+        :raises Unavailable: while the server starts or stops.
         """
-        if _Process.engine is not self._engine:
+        if not self._engine.settings.recover:
             raise FailedPrecondition("this server is read-only; start one with `dressage serve`", reason="READ_ONLY")
+        if not self._launched or _Process.engine is not self._engine:
+            raise Unavailable("the server starts or stops; repeat the request", reason="SERVER_STARTING")
 
     def start(self, session: str, epoch: int) -> None:
         """Start a session's workflow; do nothing if it was started before."""
@@ -248,9 +253,14 @@ class Workflows:
         This happens when DBOS cannot write its records, or because of an internal error. A workflow whose thread has died in
         this process without a record is resumed as well.
         """
-        for session, epoch in recovery.active(self._engine.database):
+        active = recovery.active(self._engine.database)  # before the workflows, which end after their sessions
+        listed = DBOS.list_workflows(status=list(_LIVE_WORKFLOWS), load_input=False, load_output=False)
+        live = {entry.workflow_id for entry in listed}
+        for session, epoch in active:
+            if _workflow_id(session, epoch) in live or self.held(session):
+                continue
             stored = DBOS.get_workflow_status(_workflow_id(session, epoch))
-            if stored is not None and stored.status not in _LIVE_WORKFLOWS and not self.held(session):
+            if stored is not None and stored.status not in _LIVE_WORKFLOWS:
                 self._reopen(session, epoch, stored.status)
         pending = DBOS.list_workflows(status="PENDING", executor_id=self._executor, load_input=False, load_output=False)
         idle = {

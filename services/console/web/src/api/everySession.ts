@@ -2,7 +2,8 @@
 import type { Session } from '../gen/dressage/v1/session_pb'
 import { sessions } from './clients'
 
-const PAGE_SIZE = 500
+/** Small enough that no page keeps the main thread busy for long. */
+const PAGE_SIZE = 200
 const MOST = 5_000
 
 export async function everySession(showDeleted: boolean, signal: AbortSignal): Promise<Session[]> {

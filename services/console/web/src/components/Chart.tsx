@@ -1,7 +1,7 @@
 // Curves by uPlot: redrawn in place as points arrive, with a cursor that all charts of a page share.
 import { Box, Group, Paper, Text, useComputedColorScheme } from '@mantine/core'
 import { useElementSize } from '@mantine/hooks'
-import { useEffect, useMemo, useRef } from 'react'
+import { useEffect, useMemo, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 
@@ -45,7 +45,8 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
     // Points are appended in place; the lengths and last values state what is new.
     [shape, shown.map((line) => `${line.x.length}:${line.y[line.y.length - 1]}`).join()],
   )
-  const drawn = width > 0 && data !== null
+  const near = useNear(target)
+  const drawn = near && width > 0 && data !== null
 
   useEffect(() => {
     if (!drawn || target.current === null) return
@@ -178,6 +179,25 @@ function mark(chart: uPlot, marker: Marker): () => void {
     chart.over.removeEventListener('click', pick)
     line.remove()
   }
+}
+
+/** Whether an element is or was near the visible part of the page: a page of many charts draws those that are looked at. */
+function useNear(element: React.RefObject<HTMLElement | null>): boolean {
+  const [near, setNear] = useState(false)
+  useEffect(() => {
+    if (element.current === null) return
+    const observer = new IntersectionObserver(
+      (entries) => {
+        if (!entries.some((entry) => entry.isIntersecting)) return
+        setNear(true)
+        observer.disconnect()
+      },
+      { rootMargin: '200px' },
+    )
+    observer.observe(element.current)
+    return () => observer.disconnect()
+  }, [element])
+  return near
 }
 
 /** The value at an index, or the last one before it: series of several members have different steps. */

@@ -7,7 +7,7 @@ import { IconListSearch, IconScale, IconSearch, IconTrash } from '@tabler/icons-
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 import { useWindowVirtualizer } from '@tanstack/react-virtual'
-import { useEffect, useMemo, useRef, useState } from 'react'
+import { memo, useCallback, useEffect, useMemo, useRef, useState } from 'react'
 
 import { errorText, sessions } from '../api/clients'
 import { everySession } from '../api/everySession'
@@ -25,6 +25,16 @@ function without<K extends keyof SessionsSearch>(old: SessionsSearch, key: K, va
   return value === undefined ? rest : { ...rest, [key]: value }
 }
 
+/** Keep the objects of ended sessions that have not changed: their rows are not drawn again, and nothing is compared in depth. */
+function withKnown(known: unknown, fresh: unknown): Session[] {
+  const before = new Map((known as Session[] | undefined)?.map((session) => [session.name, session]))
+  return (fresh as Session[]).map((session) => {
+    const old = before.get(session.name)
+    const same = old !== undefined && isOver(old.state) && old.state === session.state && seconds(old.updateTime) === seconds(session.updateTime) && seconds(old.deleteTime) === seconds(session.deleteTime)
+    return same ? old : session
+  })
+}
+
 export function Sessions() {
   const search = useSearch({ from: '/' })
   const navigate = useNavigate({ from: '/' })
@@ -35,6 +45,7 @@ export function Sessions() {
   const list = useQuery({
     queryKey: ['sessions', search.deleted === true],
     queryFn: ({ signal }) => everySession(search.deleted === true, signal),
+    structuralSharing: withKnown,
     refetchInterval: 2_000,
   })
   useEffect(() => {
@@ -230,12 +241,18 @@ function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set
     getItemKey: (index) => rows[index]!.name,
   })
   useEffect(() => virtual.measure(), [narrow, virtual])
-  const now = Date.now() / 1000
-  const toggle = (name: string) => {
-    const next = new Set(chosen)
-    if (!next.delete(name)) next.add(name)
-    onChoose(next)
-  }
+  // The rows' times advance with the list, not with each step of scrolling.
+  const now = useMemo(() => Date.now() / 1000, [rows])
+  const latest = useRef(chosen)
+  latest.current = chosen
+  const toggle = useCallback(
+    (name: string) => {
+      const next = new Set(latest.current)
+      if (!next.delete(name)) next.add(name)
+      onChoose(next)
+    },
+    [onChoose],
+  )
   const every = rows.every((row) => chosen.has(row.name))
   return (
     <Paper withBorder radius="md" role="table" aria-label="Sessions" aria-rowcount={rows.length}>
@@ -281,7 +298,7 @@ function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set
 
 type RowProps = { session: Session; narrow: boolean; now: number; chosen: boolean; onToggle: (name: string) => void }
 
-function Row({ session, narrow, now, chosen, onToggle }: RowProps) {
+const Row = memo(function Row({ session, narrow, now, chosen, onToggle }: RowProps) {
   const id = lastPart(session.name)
   const intent = session.spec?.intent ?? ''
   const start = seconds(session.startTime ?? session.createTime)
@@ -346,7 +363,7 @@ function Row({ session, narrow, now, chosen, onToggle }: RowProps) {
       </Text>
     </Box>
   )
-}
+})
 
 function State({ session }: { session: Session }) {
   const running = session.state === SessionState.RUNNING

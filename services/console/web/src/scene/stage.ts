@@ -57,10 +57,11 @@ export class Stage {
     this.reach = this.measure(first)
     this.square = this.reach < 0.4 ? 0.1 : 1
     this.squares = checker(this.square)
-    const arrow = new MeshBasicMaterial({ color: ARROW })
+    // Forces act inside of feet: arrows are drawn over the robot.
+    const arrow = new MeshBasicMaterial({ color: ARROW, depthTest: false, transparent: true, opacity: 0.85 })
     this.shafts = new InstancedMesh(new CylinderGeometry(1, 1, 1, 10).rotateX(Math.PI / 2).translate(0, 0, 0.5), arrow, MAX_ARROWS)
     this.heads = new InstancedMesh(new ConeGeometry(1, 1, 14).rotateX(Math.PI / 2).translate(0, 0, -0.5), arrow, MAX_ARROWS)
-    for (const part of [this.shafts, this.heads]) part.frustumCulled = false
+    for (const part of [this.shafts, this.heads]) Object.assign(part, { frustumCulled: false, renderOrder: 1 })
     this.sun.castShadow = true
     this.sun.shadow.mapSize.set(1024, 1024)
     const side = this.reach * 2.2

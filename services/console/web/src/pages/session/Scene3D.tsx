@@ -173,7 +173,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
           <canvas ref={canvas} aria-hidden="true" />
         </Box>
       </Box>
-      <Group gap="xs" wrap="nowrap">
+      <Group gap="xs">
         <ActionIcon variant="default" aria-label="3D to the start" onClick={() => clock.seek(0)}>
           <IconPlayerTrackPrev size={16} />
         </ActionIcon>
@@ -186,7 +186,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
         <ActionIcon variant="default" aria-label="Next state" onClick={() => step(1)} visibleFrom="xs">
           <IconPlayerSkipForward size={16} />
         </ActionIcon>
-        <Slider flex={1} min={0} max={length || 1} step={0.002} value={time} onChange={(to) => clock.seek(to)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time in 3D" />
+        <Slider flex={1} miw={130} min={0} max={length || 1} step={0.002} value={time} onChange={(to) => clock.seek(to)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time in 3D" />
         <Text size="xs" className="numbers" miw={92} ta="right">{`${time.toFixed(2)} of ${length.toFixed(1)} s`}</Text>
         <Select aria-label="Speed of 3D" size="xs" w={82} data={SPEEDS.map((value) => ({ value, label: `${value} ×` }))} value={speed} allowDeselect={false} onChange={(value) => setSpeed(value ?? '1')} />
       </Group>
