@@ -35,6 +35,7 @@ warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)  # it print
 _RAW = "raw/"
 _INPUTS = ("qpos", "qvel", "act", "time", "qacc_warmstart", "ctrl")
 _CONTACT = "cfrc_ext"
+_LEAST_SPACE, _ROWS_OF_GEOM = 64, 8  # a contact with friction has four rows in a pyramidal cone
 _MOST = 1e10
 """Size of a position or velocity from which MuJoCo counts a simulation as diverged (mjMAXVAL)."""
 
@@ -42,8 +43,8 @@ _MOST = 1e10
 class WarpEnv:
     """See `dressage.envs.device.DeviceEnv`.
 
-    :param constraints: scalar constraints that a world has space for; None: MuJoCo Warp's default for the model. A world
-        that needs more overflows.
+    :param constraints: scalar constraints that a world has space for; None: two contacts of each geom and all joint limits.
+        A world that needs more overflows.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class Physics:
         mujoco.mj_forward(model, start)
         try:
             self._model = mujoco_warp.put_model(model)
-            self._data = mujoco_warp.put_data(model, start, nworld=worlds, njmax=constraints)
+            self._data = mujoco_warp.put_data(model, start, nworld=worlds, njmax=constraints or _space(model))
         except NotImplementedError as error:
             message = f"MuJoCo Warp does not support this model: {error}. Train it on a pool of CPU cores."
             raise FailedPrecondition(message, reason="MODEL_NOT_ON_DEVICE") from error
@@ -253,6 +254,15 @@ class Physics:
         dims = {name: getattr(data, name).shape for name in outputs}
         wrapped: Callable[..., Any] = warp.jax_callable(run, num_outputs=len(outputs), output_dims=dims)
         return wrapped
+
+
+def _space(model: Any) -> int:
+    """Return a number of scalar constraints for a world.
+
+    MuJoCo Warp's own default follows from the reference pose, where a robot touches little; a humanoid on its back exceeds it.
+    """
+    touching = int(((model.geom_contype | model.geom_conaffinity) != 0).sum())
+    return max(_LEAST_SPACE, int(model.jnt_limited.sum()) + _ROWS_OF_GEOM * touching)
 
 
 def _annotation(array: Any) -> Any:
