@@ -338,7 +338,8 @@ def main() -> None:
         with database(kind) as url:
             figures[kind] = asyncio.run(run_soak(given, url) if given.soak else run_load(given, url))
     report = {
-        "name": "sessions_soak" if given.soak else "sessions_load",
+        "name": "sessions_load",
+        "mode": "soak" if given.soak else "load",
         "what": f"{given.sessions} sessions at once with {given.watchers} watchers: p99 of reads, MiB of a session, losses",
         "unit": "milliseconds",
         "ours": max(figure["p99_ms"] for figure in figures.values()),

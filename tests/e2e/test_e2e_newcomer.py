@@ -118,6 +118,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
     return {
         "EnvironmentService/ListEnvironments": {},
         "EnvironmentService/GetEnvironment": {"name": "environments/Hopper-v5"},
+        "EnvironmentService/GetEnvironmentModel": {"name": "environments/Hopper-v5"},
         "IntentService/Elicit": {"intent": "hop forward", "environment": "environments/Hopper-v5"},
         "SessionService/EstimateSession": {"spec": spec},
         "SessionService/CreateSession": {"spec": spec, "session_id": "by-grpcurl"},
@@ -127,6 +128,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "SessionService/WatchSession": {"name": name},
         "SessionService/GetSession": {"name": name},
         "SessionService/ListSessions": {},
+        "SessionService/ListPools": {},
         "SessionService/GetIteration": {"name": f"{name}/iterations/1"},
         "SessionService/ListIterations": {"parent": name},
         "SessionService/GetRun": {"name": f"{name}/runs/r1"},

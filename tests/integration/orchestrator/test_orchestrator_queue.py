@@ -105,7 +105,10 @@ async def test_a_watch_states_the_place_until_the_session_starts(client: AsyncCl
     assert all((text or "sc") in drawn for _, text, drawn in seen)  # type: ignore[misc]
 
 
-async def test_lists_and_summaries_show_the_place(client: AsyncClient, capsys: pytest.CaptureFixture[str]):
+async def test_lists_and_summaries_show_the_place(
+    client: AsyncClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "160")
     for name in ("sa", "sb"):
         await client.create_session(SPEC, session_id=name)
     waiting = await client.get_session("sb")

@@ -50,7 +50,7 @@ class Year:
         self.store = DirectoryStore(folder / "artifacts")
         engine: Any = SimpleNamespace(
             database=self.database,
-            settings=SimpleNamespace(hold=False),
+            settings=SimpleNamespace(hold=False, recover=True),
             stopping=threading.Event(),
             wakeups=Wakeups(),
         )

@@ -451,7 +451,14 @@ NO_QUOTAS = Quotas(lambda name: Quota(), lambda pool: 1, elicit_dollars=1.0)
 @pytest.mark.parametrize("programming", [False, True])
 async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Database, *, programming: bool) -> None:
     error: Exception = RuntimeError("a fault of ours") if programming else DatabaseLost("full")
-    given: Any = {"settings": None, "agent": None, "judge": None, "workflows": NoWorkflows(error), "quotas": NO_QUOTAS}
+    given: Any = {
+        "settings": None,
+        "agent": None,
+        "judge": None,
+        "workflows": NoWorkflows(error),
+        "quotas": NO_QUOTAS,
+        "machine": None,
+    }
     service = Sessions(database=database, methods=METHODS, pools=[], **given)
 
     async def prepared(spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
@@ -468,7 +475,14 @@ async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Da
 
 
 async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
-    given: Any = {"settings": None, "agent": None, "judge": None, "workflows": None, "quotas": NO_QUOTAS}
+    given: Any = {
+        "settings": None,
+        "agent": None,
+        "judge": None,
+        "workflows": None,
+        "quotas": NO_QUOTAS,
+        "machine": None,
+    }
     service = Sessions(database=database, methods=METHODS, pools=[], **given)
     created: list[str] = []
 
