@@ -6,11 +6,10 @@ Its state is a *carry*: named arrays of fixed shapes, which `step` takes and ret
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from dressage.envs.cards import EnvironmentCard
-from dressage.envs.options import EnvOptions
 from dressage.envs.state import State
 
 DeviceArray = Any

@@ -16,8 +16,8 @@ import mujoco
 import numpy as np
 import pytest
 from dressage.envs import EnvOptions
-from dressage.envs.on_device import make_device_env
 from dressage.envs.device_draws import KeyDraws
+from dressage.envs.on_device import make_device_env
 from dressage.envs.tasks import SIMULATED_IDS, task
 from dressage.errors import InvalidArgument, Unavailable
 

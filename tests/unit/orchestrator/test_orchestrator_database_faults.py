@@ -30,10 +30,10 @@ from dressage.serving.errors import to_status
 from dressage_orchestrator import gauges
 from dressage_orchestrator.api import runs as runs_api
 from dressage_orchestrator.benchmarks import Benchmarks
+from dressage_orchestrator.database import admission, sessions
 from dressage_orchestrator.database import benchmarks as rows
 from dressage_orchestrator.database import engine as engine_module
-from dressage_orchestrator.database import sessions
-from dressage_orchestrator.database.engine import Database, DatabaseLost, sqlite_url
+from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction, sqlite_url
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.database.tables import SESSIONS
 from dressage_orchestrator.database.workflow_engine import make_workflow_engine
@@ -440,6 +440,10 @@ class NoWorkflows:
 
     def check_launched(self) -> None:
         pass
+
+    def enqueue(self, tx: Transaction, session: str) -> list[tuple[str, int]]:
+        admission.enter(tx, session)
+        return admission.admit(tx, 0)
 
     def start(self, session: str, epoch: int) -> None:
         raise self.error
