@@ -104,7 +104,8 @@ def test_grpc_calls_are_cut_and_duplicated(loop: Loop) -> None:
         try:
             answer = call(b"third", timeout=10, wait_for_ready=True)
         except grpc.RpcError as error:  # sent into the connection before the client noticed that it is cut
-            assert error.code() is grpc.StatusCode.UNAVAILABLE
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
             answer = call(b"third", timeout=10, wait_for_ready=True)
         assert answer == b"third"
     server.stop(0).wait()
