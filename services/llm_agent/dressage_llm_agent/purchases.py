@@ -8,13 +8,13 @@ another. While the journal cannot be written, the reply is kept in memory and th
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import structlog
 from dressage.errors import Unavailable
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_before_delay, wait_exponential
 
 from dressage_llm_agent.provider.base import Reply, Usage
 
@@ -86,25 +86,26 @@ class Purchases:
             structlog.get_logger("dressage.llm_agent").warning("no reply", entry=entry, error=str(task.exception()))
 
 
-async def persistently(
-    write: Callable[[], Awaitable[T]],
-    *,
-    seconds: float = _WRITE_SECONDS,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> T:
+async def persistently(write: Callable[[], Awaitable[T]], *, seconds: float = _WRITE_SECONDS) -> T:
     """Return the result of a write, which is repeated while the store is unavailable.
 
     :raises Unavailable: if the store stays away for so many seconds.
     """
-    deadline, pause = clock() + seconds, _FIRST_PAUSE
-    while True:
-        try:
-            return await write()
-        except Unavailable as error:
-            if clock() + pause > deadline:
-                raise
-            log = structlog.get_logger("dressage.llm_agent")
-            log.warning("a reply cannot be journalled yet", error=error.message, pause=pause)
-        await sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(Unavailable),
+        stop=stop_before_delay(seconds),
+        wait=wait_exponential(_FIRST_PAUSE, max=_LONGEST_PAUSE),
+        before_sleep=_note,
+        reraise=True,
+    )
+
+    async def attempt() -> T:
+        return await write()
+
+    return await retrying(attempt)
+
+
+def _note(state: RetryCallState) -> None:
+    log = structlog.get_logger("dressage.llm_agent")
+    error = state.outcome.exception() if state.outcome else None
+    log.warning("a reply cannot be journalled yet", error=getattr(error, "message", ""), pause=state.upcoming_sleep)
