@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dressage.api.v1 import event_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.sdk import event_lines, progress, texts
+from dressage.sdk import event_lines, texts
 from dressage.sdk.durations import duration
 from dressage.sdk.event_lines import line
 from dressage.sdk.picture import render
