@@ -13,8 +13,8 @@ from dressage.errors import InvalidArgument
 from dressage.programs.pretty import to_python
 from dressage.programs.syntax import to_text
 from dressage.programs.trace import Step, Trace
-from dressage.sdk.texts import counted
 from dressage.programs.trace_json import step_values
+from dressage.sdk.texts import counted
 
 
 def evaluate(source: str, name: str, profile: str, *, count: int, as_json: bool, data_dir: Path | None) -> None:
