@@ -49,6 +49,7 @@ class Outcome:
     requests: dict[str, int] = field(default_factory=dict)
     counted: int = 0
     """Requests that the session's cost states."""
+    counted_by_iteration: tuple[int, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as JSON."""
@@ -68,9 +69,8 @@ def collect(
         if not _UNCOMPARED.search(key):
             artifacts[key] = _content(key, store.get(info.key), session)
     facts = _message(ended, session)
-    counted = int(facts.pop("cost", {}).get("requests", 0))
-    for name in ("cost_by_role", "candidates_per_second"):
-        facts.pop(name, None)
+    counted, *by_iteration = (_pop_requests(entry) for entry in (facts, *iterations))
+    facts.pop("candidates_per_second", None)
     return Outcome(
         state=v1.SessionState.Name(ended.state),
         session=facts,
@@ -79,7 +79,14 @@ def collect(
         artifacts=artifacts,
         requests=dict(requests),
         counted=counted,
+        counted_by_iteration=tuple(by_iteration),
     )
+
+
+def _pop_requests(facts: Any) -> int:
+    """Remove the cost from a session or an iteration; return its requests, of any role: a repeated one costs again."""
+    facts.pop("cost_by_role", None)
+    return int(facts.pop("cost", {}).get("requests", 0))
 
 
 def differences(calm: Outcome, rough: Outcome, *, repeats: int) -> list[str]:
@@ -103,10 +110,14 @@ def differences(calm: Outcome, rough: Outcome, *, repeats: int) -> list[str]:
     ]
     if added.total() > repeats:
         lines.append(f"{added.total()} requests repeated, at most {repeats} may be: {dict(added)}")
-    if not calm.counted <= rough.counted <= calm.counted + added.total():
-        lines.append(
-            f"cost: {rough.counted} requests counted, {calm.counted} without disturbance, {added.total()} repeats"
-        )
+    counts = [("session", calm.counted, rough.counted)]
+    for number, pair in enumerate(zip(calm.counted_by_iteration, rough.counted_by_iteration, strict=False), 1):
+        counts.append((f"iteration {number}", *pair))
+    for name, expected, counted in counts:
+        if not expected <= counted <= expected + added.total():
+            lines.append(
+                f"cost: {counted} requests counted for {name}, {expected} undisturbed, {added.total()} repeats"
+            )
     return lines
 
 

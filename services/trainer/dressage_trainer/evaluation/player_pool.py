@@ -255,8 +255,10 @@ class Player:
             self.end()
             raise Internal("a player sent a malformed reply", reason="PLAYER_FAILED")
         returns, lengths, successes = columns
+        suffix = ".json" if "program" in request else ".npz"
         rollouts = tuple(
-            copy_from_sandbox(scratch / str(path), scratch, target / f"{index}.npz") for index, path in enumerate(paths)
+            copy_from_sandbox(scratch / str(path), scratch, target / f"{index}{suffix}")
+            for index, path in enumerate(paths)
         )
         if paths:
             shutil.rmtree(scratch / request["folder"], ignore_errors=True)
