@@ -51,15 +51,18 @@ from dressage_trainer.assignments.delivery import (
 )
 from dressage_trainer.assignments.learner_process import (
     LEARNER,
+    device_kernels,
     died,
     failed,
     fetch_checkpoints,
+    is_cached,
     learner_sandbox,
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.lease.device_kernels import place_kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import key_of, request_of
 
@@ -255,9 +258,11 @@ class Training:
             granted_steps=granted,
         )
         sandbox, compiled = self._sandbox(spec)
-        self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
+        self._fill = None if compiled or not is_cached(spec) else request_of(spec)
+        kernels = await device_kernels(context, spec)
         self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
         learner = self._learner = await asyncio.shield(self._starting)
+        await asyncio.to_thread(place_kernels, kernels, learner.scratch)
         for path in resume:
             path.rename(learner.scratch / path.name)
         await asyncio.to_thread(learner.channel.send, spec.to_dict())
@@ -292,9 +297,12 @@ class Training:
     def _sandbox(self, spec: messages.TrainSpec) -> tuple[SandboxSpec, bool]:
         """Return how to start the learner, and whether its updates are compiled already."""
         cache, compiled = self._context.compiled, None
-        if cache is not None and spec.backend == "jax":
+        if cache is not None and is_cached(spec):
             compiled = cache.find(key_of(request_of(spec)))
-        return learner_sandbox(backend=spec.backend, cores=self._cores, compiled=compiled), compiled is not None
+        sandbox = learner_sandbox(
+            backend=spec.backend, cores=self._cores, compiled=compiled, on_device=spec.on_device
+        )
+        return sandbox, compiled is not None
 
     def _spares(self) -> Mapping[SandboxSpec, int]:
         """Return the processes that another training like this one would start."""
