@@ -317,6 +317,7 @@ class TrainAssignment(google.protobuf.message.Message):
     MAX_STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     GRANTED_STEPS_FIELD_NUMBER: builtins.int
     ON_DEVICE_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id, for example `HalfCheetah-v5`."""
     reward_source: builtins.str
@@ -347,6 +348,8 @@ class TrainAssignment(google.protobuf.message.Message):
     """Whether the environments run on a device, by MuJoCo Warp, in one compiled loop with policy and reward. Only with the backend
     `jax` and the algorithm `ppo`. Without a GPU this is Warp's CPU device.
     """
+    pool: builtins.str
+    """Pool of a trainer that is started for it; empty: that of the session."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -385,9 +388,10 @@ class TrainAssignment(google.protobuf.message.Message):
         max_steps_per_member: builtins.int = ...,
         granted_steps: builtins.int = ...,
         on_device: builtins.bool = ...,
+        pool: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "final_steps", b"final_steps", "granted_steps", b"granted_steps", "max_steps_per_member", b"max_steps_per_member", "members", b"members", "on_device", b"on_device", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "final_steps", b"final_steps", "granted_steps", b"granted_steps", "max_steps_per_member", b"max_steps_per_member", "members", b"members", "on_device", b"on_device", "options", b"options", "pool", b"pool", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___TrainAssignment: typing_extensions.TypeAlias = TrainAssignment
 
