@@ -53,9 +53,11 @@ from dressage_trainer.assignments.learner_process import (
     LEARNER,
     SIMULATE,
     SIMULATOR,
+    device_kernels,
     died,
     failed,
     fetch_checkpoints,
+    is_cached,
     learner_sandbox,
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
@@ -63,6 +65,7 @@ from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
 from dressage_trainer.evaluation.player_pool import of_pack
+from dressage_trainer.lease.device_kernels import place_kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import key_of, request_of
 
@@ -262,9 +265,11 @@ class Training:
         )
         sandbox, compiled = self._sandbox(spec)
         pack = load_card(spec.environment).pack  # the updates of its environments are not compiled ahead
-        self._fill = None if compiled or pack or spec.backend != "jax" else request_of(spec)
+        self._fill = None if compiled or pack or not is_cached(spec) else request_of(spec)
+        kernels = await device_kernels(context, spec)
         self._starting = asyncio.ensure_future(self._start_learner(sandbox, pack))
         learner = self._learner = await asyncio.shield(self._starting)
+        await asyncio.to_thread(place_kernels, kernels, learner.scratch)
         for path in resume:
             path.rename(learner.scratch / path.name)
         await asyncio.to_thread(learner.channel.send, spec.to_dict())
@@ -313,9 +318,12 @@ class Training:
     def _sandbox(self, spec: messages.TrainSpec) -> tuple[SandboxSpec, bool]:
         """Return how to start the learner, and whether its updates are compiled already."""
         cache, compiled = self._context.compiled, None
-        if cache is not None and spec.backend == "jax":
+        if cache is not None and is_cached(spec):
             compiled = cache.find(key_of(request_of(spec)))
-        return learner_sandbox(backend=spec.backend, cores=self._cores, compiled=compiled), compiled is not None
+        sandbox = learner_sandbox(
+            backend=spec.backend, cores=self._cores, compiled=compiled, on_device=spec.on_device
+        )
+        return sandbox, compiled is not None
 
     def _spares(self) -> Mapping[SandboxSpec, int]:
         """Return the processes that another training like this one would start."""

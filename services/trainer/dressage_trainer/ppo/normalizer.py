@@ -124,6 +124,7 @@ class ObservationNormalizer:
         self._refresh()
         return overflowed
 
+    @np.errstate(over="ignore", invalid="ignore")
     def take_rollout(self, means: np.ndarray, variances: np.ndarray, *, size: int, skip: np.ndarray) -> None:
         """Merge the batches of a rollout, of which only the moments are given: those that a device has computed.
 
