@@ -299,9 +299,7 @@ class Training:
         cache, compiled = self._context.compiled, None
         if cache is not None and is_cached(spec):
             compiled = cache.find(key_of(request_of(spec)))
-        sandbox = learner_sandbox(
-            backend=spec.backend, cores=self._cores, compiled=compiled, on_device=spec.on_device
-        )
+        sandbox = learner_sandbox(backend=spec.backend, cores=self._cores, compiled=compiled, on_device=spec.on_device)
         return sandbox, compiled is not None
 
     def _spares(self) -> Mapping[SandboxSpec, int]:
