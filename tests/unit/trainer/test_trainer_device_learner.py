@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("mujoco")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dressage_trainer.messages import (  # noqa: E402
+from dressage_trainer.messages import (
     CheckpointMessage,
     DoneMessage,
     FailedMessage,
@@ -23,7 +23,7 @@ from dressage_trainer.messages import (  # noqa: E402
     TrainSpec,
     WarningMessage,
 )
-from in_process import run  # noqa: E402
+from in_process import run
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mujoco_warp") is None, reason="the extra `warp` is not installed"),
@@ -83,7 +83,10 @@ def test_a_checkpoint_of_the_other_pool_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"reward_source": PER_STEP}, "per-step reward"), ({"algorithm": "sac"}, "expected ppo")],
+    [
+        ({"reward_source": PER_STEP}, "per-step reward"),
+        ({"algorithm": "sac", "members": (MemberTask("a", {"num_envs": 2}, 1),)}, "expected ppo"),
+    ],
 )
 def test_what_cannot_run_on_a_device_is_refused(tmp_path, change, words):
     last = run(tmp_path, request(steps_per_member=16, **change))[-1]

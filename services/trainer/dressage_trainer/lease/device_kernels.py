@@ -1,8 +1,8 @@
 """Kernels of MuJoCo Warp, compiled once for all learners on a device.
 
-A process of its own compiles an environment's kernels before the first training there; it loads no generated code. Each learner
-gets a copy in its own folder as Warp's cache, which it may write to: a kernel that is missing is compiled there and is gone with
-the learner. Warp finds kernels by the hash of their source, so that a copy of another version is never used.
+A process of its own compiles an environment's kernels before the first training there; it loads no generated code. Each
+learner gets a copy in its own folder as Warp's cache, which it may write to: a kernel that is missing is compiled there and is
+gone with the learner. Warp finds kernels by the hash of their source, so that a copy of another version is never used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT = 16
 
 
 class DeviceKernels:
-    """Folders of compiled kernels, one for each environment on this machine. Its methods block and may be called from any thread.
+    """Folders of compiled kernels, one for each environment on this machine. Its methods block and are safe in any thread.
 
     :param root: folder of compiled code; made if absent; used only if no other user can write to it.
     :param scratch: folder of the compiling process; made and removed.
