@@ -47,12 +47,10 @@ def fill(spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
         reward.steps_per_member *= preset.steps_factor
         reward.max_steps_per_member *= preset.steps_factor
     for config in reward.configs:
-        for name, value in preset.ppo.items():
-            if name != "hidden_sizes" and not config.hyperparameters.HasField(name):
-                setattr(config.hyperparameters, name, value)
-            elif name == "hidden_sizes" and not config.hyperparameters.hidden_sizes:
-                config.hyperparameters.hidden_sizes.extend(value)
-        _fit(config.hyperparameters)
+        values = config.hyperparameters
+        chosen = {field.name for field, _ in values.ListFields()}
+        values.MergeFrom(v1.Hyperparameters(**{name: value for name, value in preset.ppo.items() if name not in chosen}))
+        _fit(values)
 
 
 def _fit(values: v1.Hyperparameters) -> None:
