@@ -45,6 +45,7 @@ from dressage_orchestrator.api.pools import Capacity, Pools
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
+from dressage_orchestrator.changes import follow
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.sessions import ENDED_TOPIC
@@ -149,6 +150,7 @@ class _Parts:
     runs: RunServicer
     server: GrpcServer
     notifier: Notifier
+    wakeups: Wakeups
     membership: _Membership | None
 
 
@@ -226,7 +228,9 @@ async def _assemble(
         service, feedback, notifier, controller, pages, Pools(settings.default_pool, local, pools)
     )
     server = _server(settings, engine, notifier, service, sessions, benchmarks, retention, runs, principals, pages)
-    return _Parts(database, controller, workflows, benchmarks, retention, runs, server, notifier, membership)
+    return _Parts(
+        database, controller, workflows, benchmarks, retention, runs, server, notifier, engine.wakeups, membership
+    )
 
 
 def _cores_of(pools: Mapping[str, Pool] | None, local: int, name: str) -> int:
@@ -268,6 +272,8 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     if membership is not None:
         membership.join(workflows)
     benchmarks = None if settings.hold else parts.benchmarks
+    following = asyncio.create_task(follow(parts.database, parts.notifier, parts.wakeups))
+    stack.push_async_callback(_cancelled, following)
     reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, benchmarks))
     stack.push_async_callback(_cancelled, reconciling)
     admitting = asyncio.create_task(_admit(workflows, parts.notifier))

@@ -3006,7 +3006,9 @@ class Rollout(google.protobuf.message.Message):
     JUDGMENT_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     artifact: builtins.str
-    """Artifact key of the trajectory."""
+    """Artifact key of the trajectory, `.npz`; for a program of the recorded episode, `.json`: the grid, and the statement that
+    executes at each step.
+    """
     label: builtins.str
     """`p10`, `median` or `p90`; for candidates `worst`, `median`, `best`, `nearest_mean` or `first`."""
     seed: builtins.int

@@ -12,7 +12,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts.execute import line_of_stack
 from dressage.errors import NotFound
 from dressage.limits import CHECKPOINT_INDEX
-from dressage.sandbox.limits import LEARNER_LIMITS
+from dressage.sandbox.limits import LEARNER_LIMITS, Limits
 from dressage.sandbox.process import Exit
 
 from dressage_trainer.assignments.context import (
@@ -34,8 +34,11 @@ _OUT_OF_MEMORY_REMEDY = (
 )
 
 LEARNER = "dressage_trainer.learner:learn"
+SIMULATE = "dressage.envs.packs.batched.stepping:serve"
+SIMULATOR = SandboxSpec(limits=Limits())
+"""How the simulator of a pack's environments is started, but for what its pack says."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
-_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION"})
+_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION", "SIMULATOR_FAILED"})
 
 
 def learner_sandbox(*, backend: str, cores: int, compiled: Path | None, on_device: bool = False) -> SandboxSpec:
