@@ -56,7 +56,7 @@ def request(**values):
 def start(scratch, kernels):
     scratch.mkdir(exist_ok=True)
     place_kernels(kernels, scratch)
-    environment = {**learner_environment(on_device=True), "WARP_CACHE_PATH": FOLDER}
+    environment = {**learner_environment(), "WARP_CACHE_PATH": FOLDER}
     return SandboxProcess.start(
         "dressage_trainer.learner:learn", limits=LEARNER_LIMITS, scratch=scratch, threads=2, env=environment
     )

@@ -47,14 +47,19 @@ def learner_sandbox(*, backend: str, cores: int, compiled: Path | None, on_devic
     :param compiled: folder of compiled updates for its shapes; None if there is none.
     :param on_device: whether its environments run on a device.
     """
-    variables = learner_environment(compilation_cache=compiled, on_device=on_device)
+    access = gpu_access() if on_device else None
+    variables = learner_environment(compilation_cache=compiled, on_gpu=access is not None)
     if on_device:
         variables["WARP_CACHE_PATH"] = FOLDER  # relative to its own folder, see `lease.device_kernels`
+    if access is not None:
+        variables |= dict(access.env)
+    compiled_folders = () if compiled is None else (compiled,)
     return SandboxSpec(
         limits=LEARNER_LIMITS,
         threads=cores,
         env=tuple(sorted(variables.items())),
-        read_only=() if compiled is None else (compiled,),
+        read_only=(*compiled_folders, *(access.read_only if access else ())),
+        devices=access.devices if access else (),
         preload=("dressage_trainer.learner", _GROUPS.get(backend, "dressage_trainer.backends.stacked")),
     )
 

@@ -49,7 +49,9 @@ def fill(spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
     for config in reward.configs:
         values = config.hyperparameters
         chosen = {field.name for field, _ in values.ListFields()}
-        values.MergeFrom(v1.Hyperparameters(**{name: value for name, value in preset.ppo.items() if name not in chosen}))
+        values.MergeFrom(
+            v1.Hyperparameters(**{name: value for name, value in preset.ppo.items() if name not in chosen})
+        )
         _fit(values)
 
 
