@@ -45,9 +45,7 @@ def simulators(name: str) -> Iterator[SandboxProcess]:
             running.channel.send({"environment": "", "folder": ""})
         except ChannelClosed:
             ended = running.wait(_EXIT_SECONDS)
-            sys.exit(
-                f"the process of {name} ended: {ended.reason}\n{ended.stderr_tail}" if ended else "it does not end"
-            )
+            sys.exit(f"the process of {name} ended: {ended.reason}\n{ended.stderr_tail}" if ended else "it does not end")
 
 
 def card_of(running: SandboxProcess, env_id: str) -> EnvironmentCard:

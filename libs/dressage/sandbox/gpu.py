@@ -41,7 +41,9 @@ class GpuAccess:
     env: tuple[tuple[str, str], ...]
 
 
-def gpu_access(root: Path = Path("/"), *, lstat: Callable[[Path], os.stat_result] = os.lstat) -> GpuAccess | None:
+def gpu_access(
+    root: Path = Path("/"), *, lstat: Callable[[Path], os.stat_result] = os.lstat
+) -> GpuAccess | None:
     """Return what a process needs for the GPUs of this machine or container; None if there are none.
 
     :param root: folder that holds ``dev``, ``proc``, ``sys`` and ``usr``.

@@ -12,6 +12,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts.execute import line_of_stack
 from dressage.errors import NotFound
 from dressage.limits import CHECKPOINT_INDEX
+from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import LEARNER_LIMITS, Limits
 from dressage.sandbox.process import Exit
 

@@ -91,11 +91,7 @@ class IsaacSimulator:
 
     def facts(self) -> Facts:
         env, size = self._env, int(np.prod(self._env.single_observation_space[_GROUP].shape))
-        observation, terminations, rewards = (
-            [("observation", size)],
-            ["the task's own conditions"],
-            ["the task's terms"],
-        )
+        observation, terminations, rewards = [("observation", size)], ["the task's own conditions"], ["the task's terms"]
         if self._managed:
             manager = env.observation_manager
             sizes = [int(np.prod(shape)) for shape in manager.group_obs_term_dim[_GROUP]]
