@@ -114,7 +114,9 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         if request.traceable:
             answer.traceable = "# looks at a value" not in request.reward_source
             if not answer.traceable:
-                answer.obstacles.add(rule="traceable", line=5, message="values decide an if; use np.where", seen="v > 0")
+                answer.obstacles.add(
+                    rule="traceable", line=5, message="values decide an if; use np.where", seen="v > 0"
+                )
         return answer
 
     async def Judge(self, request: judge_pb.JudgeRequest, context: Any) -> judge_pb.JudgeResponse:
