@@ -114,10 +114,13 @@ class LocalStack:
                 stack.address = stack.public = api.address
                 return stack
             leaves = await stack._launch_leaves(common, model)
-            api = await stack._launch("dressage_orchestrator", {**public, **leaves})
+            settings = _settings_of("dressage_orchestrator", {**public, **leaves})
+            api = await stack._start("dressage_orchestrator", settings)
             stack.address, stack.public = _reachable(api.local_address), api.address
             if console is not None:
                 front = {**public, "address": console, "orchestrator_address": stack.address, "metrics_address": None}
+                # People log in where the orchestrator's signed tokens come from.
+                front |= {"oidc_issuer": settings.oidc_issuer, "oidc_client_id": settings.oidc_audience}
                 page = await stack._launch("dressage_console", front)
                 stack.console = f"{'https' if tls else 'http'}://{_reachable(page.address)}"
             stack._announce(data_dir / SERVER_FILE)
@@ -145,12 +148,10 @@ class LocalStack:
         return settings["orchestrator"]
 
     async def _launch(self, package: str, values: dict[str, Any]) -> RunningService:
-        """Start one service."""
-        settings_type = _settings_type(package)
-        known = settings_type.model_fields
-        if "api_base" in values and "api_base" not in known:
-            raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
-        settings = _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
+        """Start one service with the settings that it knows."""
+        return await self._start(package, _settings_of(package, values))
+
+    async def _start(self, package: str, settings: Any) -> RunningService:
         wiring = importlib.import_module(f"{package}.wiring")
         service: RunningService = await wiring.start(settings)
         self._stops.append(service.stop)
@@ -233,6 +234,15 @@ def _settings_type(package: str) -> Any:
             "or give a server with --address",
             reason="MISSING_EXTRA",
         ) from error
+
+
+def _settings_of(package: str, values: dict[str, Any]) -> Any:
+    """The settings of a service: those of `values` that it has, and the environment's."""
+    settings_type = _settings_type(package)
+    known = settings_type.model_fields
+    if "api_base" in values and "api_base" not in known:
+        raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
+    return _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
 
 
 def _make_settings(settings_type: Any, values: dict[str, Any]) -> Any:
