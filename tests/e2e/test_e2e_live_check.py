@@ -26,6 +26,14 @@ def test_live_check_needs_a_model(arguments: tuple[str, ...], tmp_path: Path) ->
     assert done.returncode == 2 and "usage: tools/live_check MODEL" in done.stderr
 
 
+def test_live_check_without_a_key_names_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    done = live_check("openai/gpt-4.1", folder=tmp_path, seconds=120)
+    assert done.returncode == 1 and "set OPENAI_API_KEY" in done.stderr
+    assert done.stderr.endswith("live check failed: no session was created, and nothing was spent\n")
+    assert "{" not in done.stdout + done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("model", ["openai/gpt-4.1", "openai/unpriced"])

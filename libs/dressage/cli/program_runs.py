@@ -14,6 +14,7 @@ from dressage.programs.pretty import to_python
 from dressage.programs.syntax import to_text
 from dressage.programs.trace import Step, Trace
 from dressage.programs.trace_json import step_values
+from dressage.sdk.texts import counted
 
 
 def evaluate(source: str, name: str, profile: str, *, count: int, as_json: bool, data_dir: Path | None) -> None:
@@ -155,5 +156,5 @@ def replay(path: Path, *, as_json: bool, data_dir: Path | None) -> int:
             print(
                 f"{row['task']}, {seed}: {row['field']}: expected {row['expected']}, got {row['got']}: {row['program']}"
             )
-        print(f"{result.cases} cases, {len(rows)} differences")
+        print(f"{counted(result.cases, 'case')}, {counted(len(rows), 'difference')}")
     return 1 if rows else 0

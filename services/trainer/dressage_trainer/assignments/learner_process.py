@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts.execute import line_of_stack
 from dressage.errors import NotFound
 from dressage.limits import CHECKPOINT_INDEX
-from dressage.sandbox.limits import LEARNER_LIMITS
+from dressage.sandbox.limits import LEARNER_LIMITS, Limits
 from dressage.sandbox.process import Exit
 
 from dressage_trainer.assignments.context import (
@@ -23,7 +24,9 @@ from dressage_trainer.assignments.context import (
 from dressage_trainer.assignments.delivery import Delivery
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.messages import FailedMessage, WarningMessage
+from dressage_trainer.messages import FailedMessage, TrainSpec, WarningMessage
+from dressage_trainer.speed.compiled import request_of
+from dressage_trainer.speed.device_warmup import FOLDER
 from dressage_trainer.speed.threads import learner_environment
 
 _OUT_OF_MEMORY_REMEDY = (
@@ -31,22 +34,42 @@ _OUT_OF_MEMORY_REMEDY = (
 )
 
 LEARNER = "dressage_trainer.learner:learn"
+SIMULATE = "dressage.envs.packs.batched.stepping:serve"
+SIMULATOR = SandboxSpec(limits=Limits())
+"""How the simulator of a pack's environments is started, but for what its pack says."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
-_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION"})
+_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION", "SIMULATOR_FAILED"})
 
 
-def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> SandboxSpec:
+def learner_sandbox(*, backend: str, cores: int, compiled: Path | None, on_device: bool = False) -> SandboxSpec:
     """Return how to start a learner.
 
     :param compiled: folder of compiled updates for its shapes; None if there is none.
+    :param on_device: whether its environments run on a device.
     """
+    variables = learner_environment(compilation_cache=compiled, on_device=on_device)
+    if on_device:
+        variables["WARP_CACHE_PATH"] = FOLDER  # relative to its own folder, see `lease.device_kernels`
     return SandboxSpec(
         limits=LEARNER_LIMITS,
         threads=cores,
-        env=tuple(sorted(learner_environment(compilation_cache=compiled).items())),
+        env=tuple(sorted(variables.items())),
         read_only=() if compiled is None else (compiled,),
         preload=("dressage_trainer.learner", _GROUPS.get(backend, "dressage_trainer.backends.stacked")),
     )
+
+
+def is_cached(spec: TrainSpec) -> bool:
+    """Whether the compiled updates of such a training are kept: those of the CPU pool."""
+    return spec.backend == "jax" and not spec.on_device
+
+
+async def device_kernels(context: AssignmentContext, spec: TrainSpec) -> Path | None:
+    """Return the folder of the simulator's compiled kernels; None where the environments do not run on a device."""
+    if not spec.on_device or context.device_kernels is None:
+        return None
+    sizes = request_of(spec)["sizes"]
+    return await asyncio.to_thread(context.device_kernels.prepare, spec.environment, spec.options, sizes=sizes)
 
 
 async def fetch_checkpoints(context: AssignmentContext, delivery: Delivery) -> list[Path]:

@@ -51,15 +51,21 @@ from dressage_trainer.assignments.delivery import (
 )
 from dressage_trainer.assignments.learner_process import (
     LEARNER,
+    SIMULATE,
+    SIMULATOR,
+    device_kernels,
     died,
     failed,
     fetch_checkpoints,
+    is_cached,
     learner_sandbox,
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.assignments.start_policies import fetch_starts
-from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
+from dressage_trainer.evaluation.player_pool import of_pack
+from dressage_trainer.lease.device_kernels import place_kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import key_of, request_of
 
@@ -105,6 +111,7 @@ class Training:
         """Member and step of the policies that are uploaded and evaluated, or will be."""
         self._starting: asyncio.Future[SandboxProcess] | None = None
         self._learner: SandboxProcess | None = None
+        self._simulator: SandboxProcess | None = None
         self._learned = asyncio.Event()
         """The learner has sent its last message, or has ended."""
         self._next_progress = 0.0
@@ -159,6 +166,8 @@ class Training:
         finally:
             if self._starting is not None:
                 await asyncio.to_thread(context.sandboxes.end, await self._starting)
+            if self._simulator is not None:
+                await asyncio.to_thread(self._end_simulator, self._simulator)
             context.sandboxes.keep_ready("train", self._spares)
 
     async def _train(self) -> pb.AssignmentResult:
@@ -255,9 +264,12 @@ class Training:
             granted_steps=granted,
         )
         sandbox, compiled = self._sandbox(spec)
-        self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
-        self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
+        pack = load_card(spec.environment).pack  # the updates of its environments are not compiled ahead
+        self._fill = None if compiled or pack or not is_cached(spec) else request_of(spec)
+        kernels = await device_kernels(context, spec)
+        self._starting = asyncio.ensure_future(self._start_learner(sandbox, pack))
         learner = self._learner = await asyncio.shield(self._starting)
+        await asyncio.to_thread(place_kernels, kernels, learner.scratch)
         for path in resume:
             path.rename(learner.scratch / path.name)
         await asyncio.to_thread(learner.channel.send, spec.to_dict())
@@ -276,6 +288,20 @@ class Training:
         self._learned.set()
         return last
 
+    async def _start_learner(self, sandbox: SandboxSpec, pack: str) -> SandboxProcess:
+        """Start a learner and, for an environment of a pack, the process that simulates for it."""
+        sandboxes, companion = self._context.sandboxes, None
+        if pack:
+            self._simulator = await asyncio.to_thread(sandboxes.start, of_pack(SIMULATOR, pack), SIMULATE)
+            companion = self._simulator.channel
+        return await asyncio.to_thread(sandboxes.start, sandbox, LEARNER, companion=companion)
+
+    def _end_simulator(self, simulator: SandboxProcess) -> None:
+        ended = simulator.wait(_LAST_SECONDS) or simulator.kill()
+        if ended.kind not in ("ok", "killed"):
+            self._log.warning("the simulator ended", reason=ended.reason, tail=ended.stderr_tail[-4000:])
+        self._context.sandboxes.end(simulator)
+
     async def _extend(self, learner: SandboxProcess, granted: int) -> None:
         """Send the learner each extension."""
         while granted:
@@ -292,14 +318,17 @@ class Training:
     def _sandbox(self, spec: messages.TrainSpec) -> tuple[SandboxSpec, bool]:
         """Return how to start the learner, and whether its updates are compiled already."""
         cache, compiled = self._context.compiled, None
-        if cache is not None and spec.backend == "jax":
+        if cache is not None and is_cached(spec):
             compiled = cache.find(key_of(request_of(spec)))
-        return learner_sandbox(backend=spec.backend, cores=self._cores, compiled=compiled), compiled is not None
+        sandbox = learner_sandbox(
+            backend=spec.backend, cores=self._cores, compiled=compiled, on_device=spec.on_device
+        )
+        return sandbox, compiled is not None
 
     def _spares(self) -> Mapping[SandboxSpec, int]:
         """Return the processes that another training like this one would start."""
         sandbox, _ = self._sandbox(train_spec(self._task, cores=self._cores))
-        return {sandbox: 1, EVALUATOR: self._spare_evaluators}
+        return {sandbox: 1, evaluator_of(self._task.environment): self._spare_evaluators}
 
     async def _listen(self, learner: SandboxProcess) -> messages.DoneMessage | pb.AssignmentResult:
         """Handle the learner's messages until the last one."""
