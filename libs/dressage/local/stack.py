@@ -152,7 +152,7 @@ class LocalStack:
         return settings["orchestrator"]
 
     async def _launch(self, package: str, values: dict[str, Any]) -> RunningService:
-        """Start one service with the settings that it knows."""
+        """Start one service with those of the settings that it has."""
         return await self._start(package, _settings_of(package, values))
 
     async def _start(self, package: str, settings: Any) -> RunningService:

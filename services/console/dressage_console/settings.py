@@ -37,7 +37,9 @@ class Settings(ProcessSettings):
         description="identity provider (OpenID Connect) where people log in; empty: the page asks for a token",
     )
     oidc_client_id: str = Field(
-        "", max_length=200, description="the page's client id there, which is the audience that the orchestrator expects"
+        "",
+        max_length=200,
+        description="the page's client id there, which is the audience that the orchestrator expects",
     )
     prometheus_url: str = Field(
         "",

@@ -73,9 +73,7 @@ async def start(settings: Settings) -> RunningService:
     usage = Usage(settings.prometheus_url, settings.prometheus_selector)
     issuer = settings.oidc_issuer
     provider = login.Provider(issuer, settings.oidc_client_id) if issuer and settings.oidc_client_id else None
-    app = application(
-        upstream, hosts=hosts, secure_cookies=settings.secure_cookies, usage=usage, provider=provider
-    )
+    app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies, usage=usage, provider=provider)
     server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
     address = await server.start()
     structlog.get_logger("dressage.console").info("listening", address=address)

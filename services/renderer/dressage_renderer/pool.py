@@ -187,9 +187,7 @@ class _Worker:
         self._stderr: IO[bytes] | None = None
         self._stopped = False
 
-    def do(
-        self, job: Job, *, deadline: float, timeout: float, cancelled: threading.Event
-    ) -> dict[str, Any]:
+    def do(self, job: Job, *, deadline: float, timeout: float, cancelled: threading.Event) -> dict[str, Any]:
         """Send the job to the worker and wait for its report."""
         request = job.request()
         for attempt in range(_ATTEMPTS):

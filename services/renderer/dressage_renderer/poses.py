@@ -1,7 +1,7 @@
 """Poses of all visible shapes of a recorded trajectory, with which a page draws it in 3D without a simulator.
 
-A file is an ``.npz`` of plain arrays and one JSON entry, ``schema``, which describes the shapes. The console's page computes the
-same by MuJoCo's WebAssembly where that can load the model (``services/console/web/src/scene/engine.ts``).
+A file is an ``.npz`` of plain arrays and one JSON entry, ``schema``, which describes the shapes. The console's page computes
+the same by MuJoCo's WebAssembly if that can load the model (``services/console/web/src/scene/engine.ts``).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MAX_VALUES = 1 << 24
 def write_poses(trajectory: Trajectory, path: Path, *, model: Any = None) -> int:
     """Write the poses of a trajectory's states before the first one that is not finite; return the number of states.
 
-    The arrays are ``position`` (T+1, S, 3) in metres, ``rotation`` (T+1, S, 4) as quaternions (x, y, z, w), ``centre`` (T+1, 3),
-    the robot's centre of mass, ``contact_start`` (T+2,), the first contact of each state, ``contacts`` (N, 6), a point in
-    metres and the force on what moves in newtons, and for each mesh ``mesh/I/vertices`` (V, 3) and ``mesh/I/faces`` (F, 3).
+    The arrays are ``position`` (T+1, S, 3) in metres, ``rotation`` (T+1, S, 4) as quaternions (x, y, z, w), ``centre``
+    (T+1, 3), the robot's centre of mass, ``contact_start`` (T+2,), the first contact of each state, ``contacts`` (N, 6), a point
+    in metres and the force on what moves in newtons, and for each mesh ``mesh/I/vertices`` (V, 3), ``mesh/I/faces`` (F, 3).
 
     :param model: the MuJoCo model; None: that of the trajectory's environment.
     :raises NotFound: for an unknown environment.
@@ -124,7 +124,8 @@ class _Scene:
         for index in range(min(data.ncon, _MAX_CONTACTS)):
             contact = data.contact[index]
             mujoco.mj_contactForce(model, data, index, force)
-            # Rows of the frame are the normal, from the first geom to the second, and two tangents; the force acts on the second.
+            # Rows of the frame are the normal, from the first geom to the second, and two tangents. The force acts on the
+            # second.
             second = int(contact.geom2)
             moves = second >= 0 and model.body_weldid[model.geom_bodyid[second]] != 0
             acting = contact.frame.reshape(3, 3).T @ force[:3]
