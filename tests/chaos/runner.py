@@ -33,11 +33,14 @@ from tests.chaos.sessions import METHODS, Provider, spec
 _VARIANTS = 2
 """Sessions of each method, by seed; the schedules differ for every seed."""
 _SESSION_SECONDS = 600.0
-_BLOCK = 8
+_BLOCK = 4
 """Seeds in a row on one kind of installation."""
 _POLL_SECONDS = 0.1
 _LOGS = Path("build")
 """For the logs of installations whose session had differences."""
+
+
+Undisturbed = dict[tuple[str, int], tuple[Outcome, int]]
 
 
 class Stuck(Exception):
@@ -49,19 +52,20 @@ class Chaos:
     """Runs sessions on one installation, one at a time.
 
     :param running: the installation.
+    :param undisturbed: outcomes and numbers of events of undisturbed sessions by method and variant, which installations share.
     """
 
     running: Installation
     provider: Provider
-    _calm: dict[tuple[str, int], tuple[Outcome, int]] = field(default_factory=dict)
+    undisturbed: Undisturbed = field(default_factory=dict)
     _sessions: int = 0
 
     def calm(self, method: str, variant: int) -> tuple[Outcome, int]:
         """Return what an undisturbed session leaves, and its number of events; it runs once."""
-        if (method, variant) not in self._calm:
+        if (method, variant) not in self.undisturbed:
             outcome, _, events = self._run(method, variant, [], seed=0, length=0)
-            self._calm[method, variant] = (outcome, events)
-        return self._calm[method, variant]
+            self.undisturbed[method, variant] = (outcome, events)
+        return self.undisturbed[method, variant]
 
     def disturbed(self, seed: int, method: str, *, kills: int, faults: list[Fault] | None = None) -> dict[str, Any]:
         """Disturb one session; returns a line of the results."""
@@ -159,10 +163,12 @@ class _Watcher:
 
 
 @contextmanager
-def chaos(kind: Kind, folder: Path, *, clock: bool = False, disks: bool = True) -> Iterator[Chaos]:
+def chaos(
+    kind: Kind, folder: Path, *, clock: bool = False, disks: bool = True, undisturbed: Undisturbed | None = None
+) -> Iterator[Chaos]:
     """Run an installation with a scripted provider until the end of the block."""
     with installation(kind, folder, clock=clock, disks=disks) as running, Provider(running.provider_port) as provider:
-        yield Chaos(running, provider)
+        yield Chaos(running, provider, {} if undisturbed is None else undisturbed)
 
 
 def plan(seed: int) -> tuple[Kind, bool, str]:
@@ -177,12 +183,13 @@ def run(seeds: Iterable[int], results: Path, *, kills: int, kinds: Iterable[str]
     """Disturb a session for each seed and append a line for each; returns the number of sessions with differences."""
     done = {line["seed"] for line in lines_of(results)}
     pending = [seed for seed in seeds if seed not in done and plan(seed)[0] in kinds and plan(seed)[2] in methods]
+    undisturbed: Undisturbed = {}
     failed = 0
     while pending:
         kind, clock, _ = plan(pending[0])
         with tempfile.TemporaryDirectory(prefix="dressage-chaos-") as name:
             folder = Path(name)
-            with chaos(kind, folder, clock=clock) as running:
+            with chaos(kind, folder, clock=clock, undisturbed=undisturbed) as running:
                 while pending and plan(pending[0])[:2] == (kind, clock):
                     seed = pending.pop(0)
                     line = {**_line(running, seed, kills), "commit": _commit(), "machine": platform.platform()}

@@ -75,3 +75,5 @@ def test_a_comparison_finds_what_differs(installed: Chaos) -> None:
     assert differences(calm, replace(calm, events=[*calm.events, calm.events[0]]), repeats=0)
     assert differences(calm, replace(calm, events=calm.events[1:]), repeats=0)
     assert differences(calm, replace(calm, counted=calm.counted - 1), repeats=0)
+    fewer = (calm.counted_by_iteration[0] - 1, *calm.counted_by_iteration[1:])
+    assert differences(calm, replace(calm, counted_by_iteration=fewer), repeats=0)

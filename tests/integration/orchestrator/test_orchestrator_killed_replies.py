@@ -80,6 +80,7 @@ class Course:
     confirmed: float
     env_steps: int
     cost: v1.Cost
+    iteration_cost: v1.Cost
     sources: tuple[bytes, bytes]
     events: list[str]
 
@@ -134,6 +135,7 @@ async def course(stack: Stack, session: str) -> tuple[Course, list[str]]:
     events = [answer.event async for answer in watched]
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     final = await stack.sessions.GetSession(pb.GetSessionRequest(name=name))
+    iteration = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{name}/iterations/1"))
     sources = [stack.store.get(f"{name}/iterations/1/{file}") for file in ("reward.py", "judge.py")]
     outcome = Course(
         state=final.state,
@@ -141,6 +143,7 @@ async def course(stack: Stack, session: str) -> tuple[Course, list[str]]:
         confirmed=final.confirmation.score,
         env_steps=final.env_steps,
         cost=final.cost,
+        iteration_cost=iteration.cost,
         sources=(sources[0], sources[1]),
         events=kinds(events),
     )

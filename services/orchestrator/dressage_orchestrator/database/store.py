@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import sqlalchemy as sa
 from dressage.api.internal.v1 import run_service_pb2 as work
@@ -59,6 +60,7 @@ class Ending:
 
     :param budget: kind of the exhausted budget; empty if none.
     :param uncounted: cost that was not counted yet; it is counted for the role ``recovered``.
+    :param uncounted_of_iterations: the same of iterations, by number.
     :param warning: warning about the uncounted cost.
     """
 
@@ -67,6 +69,7 @@ class Ending:
     budget: str = ""
     failure: v1.Failure | None = None
     uncounted: v1.Cost | None = None
+    uncounted_of_iterations: Mapping[int, v1.Cost] = field(default_factory=dict)
     warning: ev.Warning | None = None
 
 
@@ -172,8 +175,7 @@ class SessionStore(MemberRecords):
                 session.exhausted_budget, session.awaiting_approval = ending.budget, 0
                 session.env_steps = total
                 if ending.uncounted is not None and ending.uncounted.requests:
-                    add_cost(session.cost, ending.uncounted)
-                    add_cost(session.cost_by_role["recovered"], ending.uncounted)
+                    _add_recovered(session, ending.uncounted)
                 session.end_time.CopyFrom(timestamp(tx.now))
                 if ending.failure is not None:
                     session.failure.CopyFrom(ending.failure)
@@ -181,6 +183,8 @@ class SessionStore(MemberRecords):
             stored = sessions.get(tx, self.session)
             if stored.state in sessions.ENDED:  # this step is repeated
                 return stored
+            for number, cost in ending.uncounted_of_iterations.items():
+                sessions.upsert_iteration(tx, self.session, number, partial(_add_recovered, cost=cost))
             return sessions.change(tx, self.session, edit)
 
         return self._write(write)
@@ -473,6 +477,12 @@ class SessionStore(MemberRecords):
     def record_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
         """Record the speed of a kind of training, for later estimates."""
         self._write(lambda tx: speeds.record(tx, kind, pool, steps_per_second))
+
+
+def _add_recovered(stored: v1.Session | v1.Iteration, cost: v1.Cost) -> None:
+    """Add a cost that is counted at the end."""
+    add_cost(stored.cost, cost)
+    add_cost(stored.cost_by_role["recovered"], cost)
 
 
 def _merge(source: Message, target: Message, paths: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ import contextvars
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import wait
 from dataclasses import dataclass
 from threading import Event
 from typing import Any, TypeVar
@@ -39,9 +38,9 @@ T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 Json = Any
 
-_POLL_SECONDS = 0.25
-_CANCEL_POLL_SECONDS = 1.0
 _LOST_SECONDS = 2.0
+_LONGEST_REST_SECONDS = 2.0
+"""Longest wait of a call without a look whether this server stops; `Wakeups.close` ends it earlier."""
 _KINDS = {kind.__name__: kind for kind in errors.DressageError.__subclasses__()}
 
 
@@ -62,6 +61,8 @@ class Engine:
     :param loop: event loop of the clients' channels.
     :param wakeups: wakes waiting workflows.
     :param stopping: set when this server stops; workflows then end at once without recording an end.
+    :param device_pools: names of the pools whose trainers have a device.
+    :param cpu_pool: pool for trainings that cannot run on it; empty: there is none.
     """
 
     settings: Settings
@@ -74,6 +75,8 @@ class Engine:
     loop: asyncio.AbstractEventLoop
     wakeups: Wakeups
     stopping: Event
+    device_pools: frozenset[str] = frozenset()
+    cpu_pool: str = ""
 
     def retry(self, work: Callable[[], T]) -> T:
         """Run a transaction, with retries while the database is unavailable, so that no session fails because of an outage.
@@ -111,6 +114,7 @@ class SessionContext:
         self.store = SessionStore(engine.database, session, epoch, retry=engine.retry)
         self._children = dict(children or {})
         self._generation = engine.wakeups.hold(session)
+        self._seen = engine.wakeups.look(session)
         self._replayed = False
         self._effects: list[Callable[[], object]] = []
         self._mismatched = False
@@ -166,6 +170,9 @@ class SessionContext:
 
         def recorded() -> Json:
             self._replayed = False
+            self._seen = self.engine.wakeups.look(
+                self.session
+            )  # before the read: `call` looks again after later changes
             reason = None if final else self.store.cancel_reason()
             result = self._result(name, all_of_it) if reason is None else {"cancelled": reason}
             self.engine.retry(self.engine.database.sync)  # before the record of the step, which is synced too
@@ -241,26 +248,29 @@ class SessionContext:
         """
         allowed = seconds if seconds is not None else 2 * self.engine.settings.call_seconds
         deadline = time.monotonic() + allowed
-        next_poll = time.monotonic() + _CANCEL_POLL_SECONDS
+        wakeups, seen = self.engine.wakeups, self._seen
         # In a new context: tasks that the coroutine starts, for example of a trainer, must not inherit this workflow, or their
         # calls of DBOS would be recorded as its steps.
         future = contextvars.Context().run(asyncio.run_coroutine_threadsafe, _awaited(work), self.engine.loop)
+        future.add_done_callback(lambda _: wakeups.stir((self.session,)))
         try:
             while True:
-                wait([future], _POLL_SECONDS)
                 # Also before a result: services stop with this server, and the errors of their calls must not be recorded.
                 if self.engine.stopping.is_set() or future.cancelled():
                     raise Interrupted
                 if future.done():
                     return future.result()
-                now = time.monotonic()
-                if now > deadline:
+                left = deadline - time.monotonic()
+                if left < 0:
                     raise errors.DeadlineExceeded(f"a call took more than {allowed:g} s", reason="CALL_TOO_SLOW")
-                if now > next_poll and not through_cancel:
-                    next_poll = now + _CANCEL_POLL_SECONDS
+                before, seen = seen, wakeups.look(self.session)
+                if seen != before and not through_cancel:
                     reason = self.store.cancel_reason()
                     if reason is not None:
                         raise Cancelled(reason)
+                wakeups.rest(
+                    self.session, seen, seconds=min(left, _LONGEST_REST_SECONDS), until=lambda _: future.done()
+                )
         finally:
             future.cancel()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dressage.api.v1 import event_pb2 as ev
@@ -23,41 +25,75 @@ from dressage_orchestrator.models import is_language_model
 _REPLY = re.compile(r"/\d+-\d+\.json$")
 
 
-def uncounted(store: ArtifactStore, session: v1.Session) -> v1.Cost:
+@dataclass(frozen=True)
+class Uncounted:
+    """Cost that was not counted.
+
+    :param session: of the whole session; with 0 requests if all replies were counted.
+    :param iterations: of those of its iterations for which it is not 0, by number.
+    """
+
+    session: v1.Cost
+    iterations: Mapping[int, v1.Cost]
+
+
+def uncounted(store: ArtifactStore, session: v1.Session, iterations: Sequence[v1.Iteration] = ()) -> Uncounted:
     """Compute the cost of journalled replies that were not counted.
 
     The journal is read only if it contains more replies than were counted. Dollars are not set if one price is unknown.
 
     :param store: store of llm-agent's journal.
-    :return: the cost; with 0 requests if all replies were counted.
     :raises DressageError: errors of the store.
     """
-    missing = v1.Cost()
     if not is_language_model(session.spec.model):
-        return missing
+        return Uncounted(v1.Cost(), {})
     keys = [entry.key for entry in store.list(f"{session.name}/llm/") if _REPLY.search(entry.key)]
-    if len(keys) <= session.cost.requests:
+    prices: dict[str, v1.Cost] = {}
+    of_iterations = {}
+    for iteration in iterations:
+        own = [key for key in keys if _iteration_of(key.removeprefix(f"{session.name}/llm/")) == iteration.number]
+        missing = _missing(store, own, iteration.cost, prices)
+        if missing.requests:
+            of_iterations[iteration.number] = missing
+    return Uncounted(_missing(store, keys, session.cost, prices), of_iterations)
+
+
+def _iteration_of(key: str) -> int:
+    """Return the number of the iteration for which a reply was bought; replies for the whole session belong to the first."""
+    found = re.match(r"iterations/(\d+)/", key)
+    return int(found[1]) if found else 1
+
+
+def _missing(store: ArtifactStore, keys: Sequence[str], counted: v1.Cost, prices: dict[str, v1.Cost]) -> v1.Cost:
+    """Return how much more the replies cost than was counted.
+
+    :param prices: costs of replies that were read already; further ones are added.
+    """
+    missing = v1.Cost()
+    if len(keys) <= counted.requests:
         return missing
     total = v1.Cost()
     for key in keys:
-        add_cost(total, _cost_of_reply(store, key))
-    missing.requests = max(0, total.requests - session.cost.requests)
-    missing.input_tokens = max(0, total.input_tokens - session.cost.input_tokens)
-    missing.output_tokens = max(0, total.output_tokens - session.cost.output_tokens)
+        if key not in prices:
+            prices[key] = _cost_of_reply(store, key)
+        add_cost(total, prices[key])
+    missing.requests = max(0, total.requests - counted.requests)
+    missing.input_tokens = max(0, total.input_tokens - counted.input_tokens)
+    missing.output_tokens = max(0, total.output_tokens - counted.output_tokens)
     if total.HasField("dollars"):
-        missing.dollars = max(0.0, total.dollars - session.cost.dollars)
+        missing.dollars = max(0.0, total.dollars - counted.dollars)
     return missing
 
 
-def uncounted_of(context: SessionContext) -> v1.Cost:
+def uncounted_of(context: SessionContext) -> Uncounted:
     """`uncounted` of a session; no cost if its journal cannot be read, because the session ends nevertheless."""
     try:
-        return uncounted(context.engine.store, context.store.get())
+        return uncounted(context.engine.store, context.store.get(), context.store.iterations())
     except (DressageError, OSError) as error:
         context.log.warning(
             "the journal cannot be read; costs of interrupted attempts are not counted", error=str(error)
         )
-        return v1.Cost()
+        return Uncounted(v1.Cost(), {})
 
 
 def warning_of(cost: v1.Cost) -> ev.Warning:

@@ -192,8 +192,9 @@ def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.
         outcome.reason,
         outcome.budget,
         failure,
-        uncounted,
-        cost_reconciliation.warning_of(uncounted) if uncounted.requests else None,
+        uncounted.session,
+        uncounted.iterations,
+        cost_reconciliation.warning_of(uncounted.session) if uncounted.session.requests else None,
     )
     ended = context.store.end(ending)
     if ended.cost.HasField("dollars") and context.store.mark("cost"):

@@ -1,13 +1,26 @@
-"""Wakes waiting workflows: at once after changes in this process, by polling after changes by other servers."""
+"""Wakes waiting workflows: at once after changes in this process, by one poller for all after changes by other servers."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-_POLL_SECONDS = 0.5
+
+@dataclass
+class _Held:
+    """What the waits for one session share.
+
+    :param changed: notified after each change; a condition for each session, so that a change wakes no other session's waits.
+    :param generation: number of changes in this process.
+    :param stirs: number of events after which a wait has to look for itself whether something has changed.
+    """
+
+    changed: threading.Condition
+    holders: int = 0
+    generation: int = 0
+    stirs: int = 0
 
 
 class Wakeups:
@@ -17,52 +30,88 @@ class Wakeups:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._generations: dict[str, int] = {}
-        self._holders: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
         self._closed = False
 
     def hold(self, session: str) -> int:
         """Count the session's changes until `release`; returns the generation."""
-        with self._changed:
-            self._holders[session] += 1
-            return self._generations.setdefault(session, 0)
+        with self._lock:
+            held = self._held.setdefault(session, _Held(threading.Condition(self._lock)))
+            held.holders += 1
+            return held.generation
 
     def release(self, session: str) -> None:
         """Revert one `hold`; the workflow of the next epoch may have started before that of the last one ends."""
-        with self._changed:
-            self._holders[session] -= 1
-            if self._holders[session] <= 0:
-                del self._holders[session]
-                self._generations.pop(session, None)
+        with self._lock:
+            held = self._held[session]
+            held.holders -= 1
+            if held.holders <= 0:
+                del self._held[session]
 
     def wake(self, session: str) -> None:
         """End the waits for a session, if it is held. May be called from any thread."""
-        with self._changed:
-            if session in self._generations:
-                self._generations[session] += 1
-                self._changed.notify_all()
+        with self._lock:
+            held = self._held.get(session)
+            if held is not None:
+                held.generation += 1
+                held.changed.notify_all()
+
+    def stir(self, sessions: Iterable[str]) -> None:
+        """Have the waits for sessions look whether something has changed. May be called from any thread."""
+        with self._lock:
+            for session in sessions:
+                held = self._held.get(session)
+                if held is not None:
+                    held.stirs += 1
+                    held.changed.notify_all()
 
     def close(self) -> None:
         """End all current and future waits."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            for held in self._held.values():
+                held.changed.notify_all()
 
     def wait(self, session: str, seen: int, *, seconds: float, poll: Callable[[], object] | None = None) -> int:
         """Wait until the generation differs from ``seen``, at most this long; returns the generation.
 
-        :param poll: evaluated every half second; a change of its value also ends the wait.
+        :param poll: evaluated after each `stir`; a change of its value also ends the wait.
         """
         deadline = time.monotonic() + seconds
+        state = self.look(session)
         before = poll() if poll is not None else None
         while True:
-            left = deadline - time.monotonic()
-            with self._changed:
-                pause = left if poll is None else min(left, _POLL_SECONDS)
-                self._changed.wait_for(lambda: self._closed or self._generations.get(session, seen) != seen, pause)
-                now = self._generations.get(session, seen)
-                if self._closed or now != seen:
-                    return now
-            if time.monotonic() >= deadline or (poll is not None and poll() != before):
-                return now
+            state = self.rest(session, state, seconds=deadline - time.monotonic(), until=lambda now: now[0] != seen)
+            if self._closed or state[0] != seen or time.monotonic() >= deadline:
+                return state[0]
+            if poll is not None and poll() != before:
+                return state[0]
+
+    def look(self, session: str) -> tuple[int, int]:
+        """Return the numbers of changes and stirs so far, for `rest`."""
+        with self._lock:
+            held = self._held.get(session)
+            return (0, 0) if held is None else (held.generation, held.stirs)
+
+    def rest(
+        self,
+        session: str,
+        seen: tuple[int, int],
+        *,
+        seconds: float,
+        until: Callable[[tuple[int, int]], bool] = lambda now: False,
+    ) -> tuple[int, int]:
+        """Wait until something has happened since ``seen``, at most this long; returns what `look` does then.
+
+        :param until: ends the wait as well if it holds for the numbers of now.
+        """
+        with self._lock:
+            held = self._held.get(session) or _Held(threading.Condition(self._lock), 0, *seen)
+
+            def happened() -> bool:
+                now = (held.generation, held.stirs)
+                return self._closed or now != seen or until(now)
+
+            held.changed.wait_for(happened, max(0.0, seconds))
+            return (held.generation, held.stirs)
