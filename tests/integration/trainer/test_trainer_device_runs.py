@@ -1,7 +1,7 @@
 """Trainings with 16 worlds on MuJoCo Warp's CPU device, sandboxed: a whole session, and a learner that is killed.
 
-The kernels are compiled in the first test that needs them, which takes many minutes on two cores. They stay in the user's folder of
-compiled code, where trainers find them.
+The kernels are compiled in the first test that needs them, which takes many minutes on two cores. They stay in the user's
+folder of compiled code, where trainers read them.
 """
 
 from __future__ import annotations
