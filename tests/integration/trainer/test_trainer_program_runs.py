@@ -121,7 +121,9 @@ def test_programs_are_played_and_their_bundle_loads(folder):
     assert policy.report_states == tuple(range(1_000, 1_032)) and "while noMarkersPresent():" in policy.python
     worst, best = weak.rollouts
     assert (worst.label, best.label) == ("worst", "best") and not bad.rollouts
-    assert getattr(best, "return") == max(weak.returns) and best.seed == 1_000 + list(weak.returns).index(max(weak.returns))
+    assert getattr(best, "return") == max(weak.returns) and best.seed == 1_000 + list(weak.returns).index(
+        max(weak.returns)
+    )
     (first, _) = good.rollouts
     check_episode(json.loads((folder / "played" / first.artifact).read_text()), STAIRS, first)
 
@@ -130,7 +132,11 @@ def check_episode(episode: dict, program: str, rollout) -> None:
     """The executing statement of each step is on its line of both texts; the steps add up to the return."""
     language = program_task("karel/StairClimber").language
     texts = episode["texts"]
-    assert to_text(parse(texts["dsl"]["text"], language)) == to_text(from_python(texts["python"]["text"], language)) == program
+    assert (
+        to_text(parse(texts["dsl"]["text"], language))
+        == to_text(from_python(texts["python"]["text"], language))
+        == program
+    )
     assert episode["state"] == rollout.seed and episode["return"] == rollout.proposed_return
     assert sum(step["reward"] for step in episode["steps"]) == pytest.approx(episode["return"])
     assert len(episode["steps"]) == episode["calls"] > 4 and episode["left_out"] == 0

@@ -166,7 +166,9 @@ class SessionContext:
 
         def recorded() -> Json:
             self._replayed = False
-            self._seen = self.engine.wakeups.look(self.session)  # before the read: `call` looks again after later changes
+            self._seen = self.engine.wakeups.look(
+                self.session
+            )  # before the read: `call` looks again after later changes
             reason = None if final else self.store.cancel_reason()
             result = self._result(name, all_of_it) if reason is None else {"cancelled": reason}
             self.engine.retry(self.engine.database.sync)  # before the record of the step, which is synced too
@@ -262,7 +264,9 @@ class SessionContext:
                     reason = self.store.cancel_reason()
                     if reason is not None:
                         raise Cancelled(reason)
-                wakeups.rest(self.session, seen, seconds=min(left, _LONGEST_REST_SECONDS), until=lambda _: future.done())
+                wakeups.rest(
+                    self.session, seen, seconds=min(left, _LONGEST_REST_SECONDS), until=lambda _: future.done()
+                )
         finally:
             future.cancel()
 

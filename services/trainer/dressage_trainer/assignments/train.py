@@ -25,6 +25,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.contracts import RewardError
 from dressage.envs.cards import load_card
+from dressage.envs.packs.registry import PACKS
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import LEARNER_LIMITS
@@ -62,7 +63,7 @@ from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
-from dressage_trainer.evaluation.player_pool import of_pack
+from dressage_trainer.lease.pack_sandboxes import of_pack
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import key_of, request_of
 
@@ -287,7 +288,9 @@ class Training:
         """Start a learner and, for an environment of a pack, the process that simulates for it."""
         sandboxes, companion = self._context.sandboxes, None
         if pack:
-            self._simulator = await asyncio.to_thread(sandboxes.start, of_pack(SIMULATOR, pack), SIMULATE)
+            self._simulator = await asyncio.to_thread(
+                sandboxes.start, of_pack(SIMULATOR, pack, with_gpu=PACKS[pack].batched), SIMULATE
+            )
             companion = self._simulator.channel
         return await asyncio.to_thread(sandboxes.start, sandbox, LEARNER, companion=companion)
 

@@ -26,9 +26,9 @@ from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
-from dressage_trainer.evaluation.player_pool import of_pack
 from dressage_trainer.evaluation.rollouts import Episode
 from dressage_trainer.lease.files import copy_from_sandbox
+from dressage_trainer.lease.pack_sandboxes import of_pack
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy, MemberStoppedMessage
 

@@ -28,7 +28,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     for index, state in enumerate(states[: request["recorded"]]):
         path = Path(request["folder"]) / f"{index}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(episode_json(task.environment, task.profile, state, program, task.trace(program, state)), "utf-8")
+        path.write_text(
+            episode_json(task.environment, task.profile, state, program, task.trace(program, state)), "utf-8"
+        )
         paths.append(str(path))
     return {
         "returns": returns,

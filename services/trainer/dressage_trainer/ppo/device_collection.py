@@ -273,9 +273,7 @@ class DeviceCollector:
 
     # -- compiled
 
-    def _rollout(
-        self, weights: Weights, carry: Carry, begin: _Position, noise: DeviceArray
-    ) -> tuple[_Position, _Row]:
+    def _rollout(self, weights: Weights, carry: Carry, begin: _Position, noise: DeviceArray) -> tuple[_Position, _Row]:
         begin = begin._replace(carry=carry)
         end: tuple[_Position, _Row] = jax.lax.scan(functools.partial(self._step, weights), begin, noise)
         return end

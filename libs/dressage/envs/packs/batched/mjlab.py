@@ -15,7 +15,7 @@ from dressage.envs.packs.batched.protocol import Facts, Result, Seen
 from dressage.envs.state import Array
 
 _NO_PROGRAMS = {"IMAGEIO_FFMPEG_EXE": "ffmpeg", "GIT_PYTHON_REFRESH": "quiet"}
-"""Packages of mjlab start programs when they are imported, unless these variables tell them not to."""
+"""Packages of mjlab start programs when they are imported, unless these variables are set."""
 _HOOK = "dressage"
 _GROUPS = ("actor", "policy")
 _ROOT: Mapping[str, tuple[str, int, str, str]] = {
