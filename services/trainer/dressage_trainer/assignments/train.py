@@ -286,13 +286,12 @@ class Training:
 
     async def _start_learner(self, sandbox: SandboxSpec, pack: str) -> SandboxProcess:
         """Start a learner and, for an environment of a pack, the process that simulates for it."""
-        sandboxes, companion = self._context.sandboxes, None
-        if pack:
-            self._simulator = await asyncio.to_thread(
-                sandboxes.start, of_pack(SIMULATOR, pack, with_gpu=PACKS[pack].batched), SIMULATE
-            )
-            companion = self._simulator.channel
-        return await asyncio.to_thread(sandboxes.start, sandbox, LEARNER, companion=companion)
+        start = self._context.sandboxes.start
+        if not pack:
+            return await asyncio.to_thread(start, sandbox, LEARNER)
+        simulator = of_pack(SIMULATOR, pack, with_gpu=PACKS[pack].batched)
+        self._simulator = await asyncio.to_thread(start, simulator, SIMULATE)
+        return await asyncio.to_thread(start, sandbox, LEARNER, companion=self._simulator.channel)
 
     def _end_simulator(self, simulator: SandboxProcess) -> None:
         ended = simulator.wait(_LAST_SECONDS) or simulator.kill()
