@@ -39,11 +39,10 @@ from google.protobuf.wrappers_pb2 import Int32Value
 
 ROOT = Path(__file__).parents[1]
 SUPPORT = Path(__file__).parent / "support"
-CHANNELS, READERS, READ_PAUSE = 8, 4, 0.05
+CHANNELS, READERS, READ_PAUSE, PAGE = 8, 4, 0.05, 100
 LIMIT_MS, LIMIT_MIB = 100.0, 1.0
 SLACK_SECONDS = 900.0
 """Time beyond that of the model after which sessions that have not ended are lost."""
-ENDED = frozenset({v1.SESSION_STATE_SUCCEEDED, v1.SESSION_STATE_EXHAUSTED, v1.SESSION_STATE_FAILED})
 
 
 class Process:
@@ -151,25 +150,25 @@ class Load:
                 self.failures.append(f"{kind}: {error}"[:200])
             await asyncio.sleep(READ_PAUSE)
 
-    async def until_ended(self, name: str) -> v1.Session:
-        while True:
-            session: v1.Session = await self.stub(name).GetSession(pb.GetSessionRequest(name=name), timeout=120)
-            if session.state in ENDED:
-                return session
-            await asyncio.sleep(2.0)
+    async def session(self, name: str) -> v1.Session:
+        """A session as it is now."""
+        session: v1.Session = await self.stub(name).GetSession(pb.GetSessionRequest(name=name), timeout=120)
+        return session
 
-    async def states(self) -> dict[int, int]:
-        """Number of sessions in each state."""
-        counts: dict[int, int] = {}
-        token = ""
-        while True:
-            request = pb.ListSessionsRequest(page_size=1000, page_token=token)
-            page = await self.stubs[0].ListSessions(request, timeout=120)
-            for session in page.sessions:
-                counts[session.state] = counts.get(session.state, 0) + 1
-            token = page.next_page_token
-            if not token:
-                return counts
+    async def active(self) -> dict[int, int]:
+        """Number of sessions in each state that is not final."""
+        counts = {}
+        for state in (v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING):
+            count, token = 0, ""
+            while True:
+                request = pb.ListSessionsRequest(page_size=PAGE, page_token=token, state=state)
+                page = await self.stubs[0].ListSessions(request, timeout=120)
+                count += len(page.sessions)
+                token = page.next_page_token
+                if not token:
+                    break
+            counts[state] = count
+        return counts
 
 
 @contextlib.asynccontextmanager
@@ -228,18 +227,19 @@ async def run_load(given: argparse.Namespace, url: str) -> dict[str, Any]:
         watching = [asyncio.create_task(load.watch(name)) for name in sorted(load.names)[: given.watchers]]
         readers = [asyncio.create_task(load.read(number)) for number in range(READERS)]
         most_running, peak = 0, before
-        ending = asyncio.gather(*(load.until_ended(name) for name in load.names))
         deadline = given.think * given.iterations + SLACK_SECONDS
         async with asyncio.timeout(deadline):
-            while not ending.done():
-                counts, used = await load.states(), await server.ask()
-                most_running = max(most_running, counts.get(v1.SESSION_STATE_RUNNING, 0))
+            while True:
+                counts, used = await load.active(), await server.ask()
+                most_running = max(most_running, counts[v1.SESSION_STATE_RUNNING])
                 peak = {key: max(peak[key], used[key]) for key in used}
-                await asyncio.wait([ending], timeout=2.0)
-            sessions = await ending
+                if not any(counts.values()):
+                    break
+                await asyncio.sleep(5.0)
             await asyncio.gather(*watching)
         for reader in readers:
             reader.cancel()
+        sessions = [await load.session(name) for name in load.names]
         done = await peers.ask()
         total = given.sessions * given.iterations
         lost = [
@@ -284,7 +284,7 @@ async def run_soak(given: argparse.Namespace, url: str) -> dict[str, Any]:
         async def place() -> None:
             while not stopping.is_set():
                 name = await load.create(f"soak-{next(numbers)}")
-                await asyncio.gather(load.watch(name), load.until_ended(name))
+                await load.watch(name)
                 load.events.pop(name)
                 load.names.remove(name)
                 load.ended += 1

@@ -32,6 +32,8 @@ _RECOVERY = frozenset(
     {"SERVICE_UNAVAILABLE", "SERVICE_BUSY", "PROVIDER_UNAVAILABLE", "COST_RECOVERED", "STORE_UNAVAILABLE"}
 )
 """Warnings of a session that say that it waited or recovered."""
+_BEFORE, _AFTER = 80, 120
+"""Characters of a text that are shown before and after its first difference."""
 _SKIPPED = ("progress", "run_changed")
 _UNCOMPARED = re.compile(r"/(checkpoints/|tb/)|/spec\.json$")
 """What depends on when a checkpoint was due, and TensorBoard's copy of the metrics."""
@@ -46,6 +48,8 @@ class Outcome:
     iterations: Any
     events: list[str]
     artifacts: dict[str, str]
+    texts: dict[str, str] = field(default_factory=dict)
+    """Compared contents of the artifacts that are JSON, to state where they differ."""
     requests: dict[str, int] = field(default_factory=dict)
     counted: int = 0
     """Requests that the session's cost states."""
@@ -63,11 +67,16 @@ def collect(
     name = f"sessions/{session}"
     ended = client.get_session(name)
     iterations = [_message(entry, session) for entry in client.list_iterations(name)]
-    artifacts = {}
+    artifacts, texts = {}, {}
     for info in store.list(f"{name}/"):
         key = info.key.removeprefix(f"{name}/")
         if not _UNCOMPARED.search(key):
-            artifacts[key] = _content(key, store.get(info.key), session)
+            data = store.get(info.key)
+            if key.endswith((".json", ".jsonl")):
+                texts[key] = _text(key, data, session)
+                artifacts[key] = _digest(texts[key].encode())
+            else:
+                artifacts[key] = _content(key, data, session)
     facts = _message(ended, session)
     counted, *by_iteration = (_pop_requests(entry) for entry in (facts, *iterations))
     facts.pop("candidates_per_second", None)
@@ -77,6 +86,7 @@ def collect(
         iterations=iterations,
         events=sorted(_events(events, session)),
         artifacts=artifacts,
+        texts=texts,
         requests=dict(requests),
         counted=counted,
         counted_by_iteration=tuple(by_iteration),
@@ -100,6 +110,11 @@ def differences(calm: Outcome, rough: Outcome, *, repeats: int) -> list[str]:
     lines += _tree("session", calm.session, rough.session)
     lines += _tree("iterations", calm.iterations, rough.iterations)
     lines += _tree("artifacts", calm.artifacts, rough.artifacts)
+    lines += [
+        f"{key}: {_first_difference(text, rough.texts[key])}"
+        for key, text in calm.texts.items()
+        if rough.texts.get(key, text) != text
+    ]
     missing, extra = Counter(calm.events), Counter(rough.events)
     lines += [f"event missing: {text}" for text in (missing - extra).elements()]
     lines += [f"event added: {text}" for text in (extra - missing).elements()]
@@ -179,13 +194,21 @@ def _volatile(name: str) -> bool:
     return bool(_VOLATILE.search(name) or _RACING.search(name))
 
 
+def _text(key: str, data: bytes, session: str) -> str:
+    """Return the values of JSON, one line for each row, without times and the session's name."""
+    documents = data.splitlines() if key.endswith(".jsonl") else [data]
+    return "\n".join(json.dumps(_clean(json.loads(line), session), sort_keys=True) for line in documents)
+
+
+def _first_difference(calm: str, rough: str) -> str:
+    """Return the places of two texts at which they begin to differ."""
+    same = next((i for i, (a, b) in enumerate(zip(calm, rough, strict=False)) if a != b), min(len(calm), len(rough)))
+    begin = max(0, same - _BEFORE)
+    return f"at {same}: ...{rough[begin : same + _AFTER]!r}, not ...{calm[begin : same + _AFTER]!r}"
+
+
 def _content(key: str, data: bytes, session: str) -> str:
     """Return a hash of the content of a file, without times and the session's name."""
-    if key.endswith(".json"):
-        return _digest(json.dumps(_clean(json.loads(data), session), sort_keys=True).encode())
-    if key.endswith(".jsonl"):
-        rows = [_clean(json.loads(line), session) for line in data.splitlines()]
-        return _digest(json.dumps(rows, sort_keys=True).encode())
     if key.endswith(".npz"):
         with np.load(io.BytesIO(data)) as arrays:
             parts = [

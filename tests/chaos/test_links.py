@@ -1,18 +1,22 @@
-"""Links: what each disturbance does to a real HTTP and a real gRPC connection."""
+"""Links and the clock: what each disturbance does to real HTTP and gRPC connections, and to a process."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import urllib3
 
+from tests.chaos.clock import Clock
 from tests.chaos.links import Link, Loop
 from tests.servers.ports import free_ports
 
@@ -110,3 +114,17 @@ def test_grpc_calls_are_cut_and_duplicated(loop: Loop) -> None:
         assert answer == b"third"
     server.stop(0).wait()
     link.close()
+
+
+def test_a_set_clock_leaves_sleeps_and_the_monotonic_clock_alone(tmp_path: Path) -> None:
+    clock = Clock.find(tmp_path)
+    if clock is None:
+        pytest.skip("libfaketime or a C compiler is not installed")
+    clock.jump(7200)
+    code = "import time; a = time.monotonic(); time.sleep(0.2); print(time.time(), time.monotonic() - a)"
+    before = time.time()
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env=clock.environment(), capture_output=True, text=True, check=True
+    )
+    now, slept = map(float, answer.stdout.split())
+    assert 7190 < now - before < 7260 and 0.2 <= slept < 10

@@ -44,6 +44,10 @@ _MEMORY_FACTOR = 8
 _BUDGET_FACTOR = 4.0
 """Scoring gets this multiple of the check's budget: the check may have run on a faster or less busy machine."""
 
+_ATTEMPTS = 3
+"""Of a call whose process something else ends, such as the kernel when another program takes the memory. After that, it is
+attributed to the code."""
+
 _RULES = {"timeout": "time_budget", "memory": "memory_budget"}
 _REMEDIES = {
     "time_budget": "the code did not end in time; remove endless or long loops.",
@@ -299,15 +303,21 @@ def _run(
     seconds = limits.wall_seconds
     # Earlier than the deadline by more than a slow start-up, because this timer starts when the request arrives.
     request = {**request, "stack_after": None if seconds is None else max(seconds / 2, seconds - 6.0)}
-    with scratch_folder(scratch, prefix="check-") as folder:
-        return run(
-            target,
-            request,
-            limits=limits,
-            scratch=folder,
-            hidden=HIDDEN,
-            allow_unsandboxed=allow_unsandboxed,
-        )
+    for attempt in range(1, _ATTEMPTS + 1):
+        with scratch_folder(scratch, prefix="check-") as folder:
+            try:
+                return run(
+                    target,
+                    request,
+                    limits=limits,
+                    scratch=folder,
+                    hidden=HIDDEN,
+                    allow_unsandboxed=allow_unsandboxed,
+                )
+            except SandboxFailure as error:
+                if not error.outside or attempt == _ATTEMPTS:
+                    raise
+    raise AssertionError
 
 
 def _check(name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool) -> CheckReport:

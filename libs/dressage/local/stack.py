@@ -122,11 +122,14 @@ class LocalStack:
 
     async def _launch_public(self, values: dict[str, Any], console: str | None) -> None:
         """Start the orchestrator, and the console if it is requested."""
-        api = await self._launch("dressage_orchestrator", values)
+        settings = _settings_of("dressage_orchestrator", values)
+        api = await self._start("dressage_orchestrator", settings)
         self.address, self.public = _reachable(api.local_address), api.address
         if console is None:
             return
         front = {**values, "address": console, "orchestrator_address": self.address, "metrics_address": None}
+        # People log in where the orchestrator's signed tokens come from.
+        front |= {"oidc_issuer": settings.oidc_issuer, "oidc_client_id": settings.oidc_audience}
         page = await self._launch("dressage_console", front)
         self.console = f"{'https' if values['tls_cert'] else 'http'}://{_reachable(page.address)}"
 
@@ -149,12 +152,10 @@ class LocalStack:
         return settings["orchestrator"]
 
     async def _launch(self, package: str, values: dict[str, Any]) -> RunningService:
-        """Start one service."""
-        settings_type = _settings_type(package)
-        known = settings_type.model_fields
-        if "api_base" in values and "api_base" not in known:
-            raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
-        settings = _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
+        """Start one service with those of the settings that it has."""
+        return await self._start(package, _settings_of(package, values))
+
+    async def _start(self, package: str, settings: Any) -> RunningService:
         wiring = importlib.import_module(f"{package}.wiring")
         service: RunningService = await wiring.start(settings)
         self._stops.append(service.stop)
@@ -264,6 +265,15 @@ def _settings_type(package: str) -> Any:
             "or give a server with --address",
             reason="MISSING_EXTRA",
         ) from error
+
+
+def _settings_of(package: str, values: dict[str, Any]) -> Any:
+    """The settings of a service: those of `values` that it has, and the environment's."""
+    settings_type = _settings_type(package)
+    known = settings_type.model_fields
+    if "api_base" in values and "api_base" not in known:
+        raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
+    return _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
 
 
 def _make_settings(settings_type: Any, values: dict[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,23 @@ from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import MAX_BYTES, ChannelClosed, Message, ProtocolError
 from dressage.sandbox.process import SandboxProcess
 
+_ENDING_SIGNALS = (signal.SIGKILL, signal.SIGTERM)
+"""Signals by which a process ends another one; sandboxed code can send none."""
+
 
 class SandboxFailure(DressageError):
-    """A sandboxed call returned no valid reply; ``kind`` as in `Exit`, or "protocol" for a malformed reply."""
+    """A sandboxed call returned no valid reply; ``kind`` as in `Exit`, or "protocol" for a malformed reply.
+
+    :param outside: whether something outside of the sandbox ended it by a signal; another attempt may succeed.
+    """
 
     default_reason = "SANDBOX_FAILURE"
 
-    def __init__(self, kind: str, message: str, stderr_tail: str = "") -> None:
+    def __init__(self, kind: str, message: str, stderr_tail: str = "", *, outside: bool = False) -> None:
         super().__init__(message, metadata={"kind": kind})
         self.kind = kind
         self.stderr_tail = stderr_tail
+        self.outside = outside
 
 
 def run(
@@ -74,4 +82,5 @@ def run(
             ended = process.wait(math.ceil(margin)) or process.kill()
             if ended.kind == "ok":
                 raise SandboxFailure("error", "it ended without a reply", ended.stderr_tail) from None
-            raise SandboxFailure(ended.kind, ended.reason, ended.stderr_tail) from None
+            outside = ended.kind == "killed" and not ended.bound and -ended.code in _ENDING_SIGNALS
+            raise SandboxFailure(ended.kind, ended.reason, ended.stderr_tail, outside=outside) from None

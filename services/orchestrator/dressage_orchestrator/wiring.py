@@ -45,6 +45,7 @@ from dressage_orchestrator.api.pools import Capacity, Pools
 from dressage_orchestrator.api.runs import RunServicer
 from dressage_orchestrator.api.sessions import SessionServicer
 from dressage_orchestrator.benchmarks import Benchmarks
+from dressage_orchestrator.changes import follow
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.sessions import ENDED_TOPIC
@@ -149,6 +150,7 @@ class _Parts:
     runs: RunServicer
     server: GrpcServer
     notifier: Notifier
+    wakeups: Wakeups
     membership: _Membership | None
 
 
@@ -174,6 +176,8 @@ async def _assemble(
     membership = _Membership(settings, database, fenced) if database.shared and settings.recover else None
     executor = membership.replica.id if membership else SINGLE_EXECUTOR
     controller = _controller(settings, database, tokens, executor)
+    default = settings.default_pool
+    devices = DevicePools.here(default) if pools is None else DevicePools.of(pools, default)
     engine = Engine(
         settings=settings,
         database=database,
@@ -182,11 +186,13 @@ async def _assemble(
         loop=loop,
         wakeups=Wakeups(),
         stopping=membership.stopping if membership else threading.Event(),
+        device_pools=devices.names,
+        cpu_pool=devices.cpu,
         **await _clients(settings, stack),
     )
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify, controller.held = workflows.wake, workflows.held
-    names = {settings.default_pool} if pools is None else set(pools)
+    names = {default, *devices.names} if pools is None else set(pools)
     local = Capacity(max(1, available_cores() // settings.max_parallel_runs), max_runs=settings.max_parallel_runs)
     cores = partial(_cores_of, pools, local.cores)
     service = Sessions(
@@ -199,7 +205,7 @@ async def _assemble(
         pools=names,
         machine=partial(_machine_of, pools),
         quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
-        devices=DevicePools.of(pools, settings.default_pool),
+        devices=devices,
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
@@ -222,7 +228,9 @@ async def _assemble(
         service, feedback, notifier, controller, pages, Pools(settings.default_pool, local, pools)
     )
     server = _server(settings, engine, notifier, service, sessions, benchmarks, retention, runs, principals, pages)
-    return _Parts(database, controller, workflows, benchmarks, retention, runs, server, notifier, membership)
+    return _Parts(
+        database, controller, workflows, benchmarks, retention, runs, server, notifier, engine.wakeups, membership
+    )
 
 
 def _cores_of(pools: Mapping[str, Pool] | None, local: int, name: str) -> int:
@@ -264,6 +272,8 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     if membership is not None:
         membership.join(workflows)
     benchmarks = None if settings.hold else parts.benchmarks
+    following = asyncio.create_task(follow(parts.database, parts.notifier, parts.wakeups))
+    stack.push_async_callback(_cancelled, following)
     reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, benchmarks))
     stack.push_async_callback(_cancelled, reconciling)
     admitting = asyncio.create_task(_admit(workflows, parts.notifier))
@@ -391,7 +401,7 @@ def _server(
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
     server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
-    environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages)
+    environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages, engine.renderer)
     intents = IntentServicer(engine.agent, service, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, notifier, pages)
     add = server.add

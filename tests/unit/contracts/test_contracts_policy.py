@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from pathlib import Path
+
 import gymnasium
 import numpy as np
+import psutil
 import pytest
 from dressage.contracts import (
     PolicyError,
@@ -267,3 +272,25 @@ def test_a_check_without_recordings_observes_zeros(tmp_path):
         policy("return 0 if obs.shape == (4,) and not obs.any() else 9"), load_card("CartPole-v1"), [], scratch=tmp_path
     )
     assert report.ok
+
+
+def test_a_check_whose_process_is_killed_from_outside_is_repeated(tmp_path: Path) -> None:
+    killed: list[int] = []
+    stopping = threading.Event()
+
+    def kill() -> None:
+        while not killed and not stopping.wait(0.002):
+            for process in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    if "policy_check:check_policy" in " ".join(process.cmdline()):
+                        process.kill()
+                        killed.append(process.pid)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        report = check_policy_in_sandbox(GOOD, load_card("CartPole-v1"), episodes("CartPole-v1"), scratch=tmp_path)
+    finally:
+        stopping.set()
+        killer.join()
+    assert killed and not report.failures

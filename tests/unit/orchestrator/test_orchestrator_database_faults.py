@@ -546,7 +546,7 @@ def lease(database: Database, next_work: Callable[..., Any]) -> AsyncIterator[wo
 
 
 async def test_a_trainer_is_served_again_after_an_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_api, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(runs_api, "_LOST_SECONDS", 0.01)
     monkeypatch.setattr(runs_api, "CLOSE_SECONDS", 0.01)
     flaky = Flaky(lambda *_: runs_api.LeaseState(Fence.DONE), times=2)
     answers = lease(database, flaky)

@@ -14,6 +14,7 @@ from dressage.errors import DressageError, FailedPrecondition, Internal, Unavail
 from dressage_orchestrator.lifecycle import replies as module
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Interrupted
+from dressage_orchestrator.lifecycle.wakeups import Wakeups
 from dressage_orchestrator.methods.program import seeding
 
 Answer = agent_pb.TaskResult | DressageError
@@ -97,7 +98,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 def test_results_of_calls_that_end_with_the_server_are_not_recorded(loop: asyncio.AbstractEventLoop) -> None:
     context = object.__new__(SessionContext)
     stopping: Any = threading.Event()
-    context.engine = SimpleNamespace(loop=loop, stopping=stopping)  # type: ignore[assignment]
+    context.engine = SimpleNamespace(loop=loop, stopping=stopping, wakeups=Wakeups())  # type: ignore[assignment]
+    context.session, context._seen = "s", (0, 0)
 
     async def lost(stop: bool) -> str:
         await asyncio.sleep(0)

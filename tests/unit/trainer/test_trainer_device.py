@@ -171,3 +171,22 @@ def test_noise_drawn_on_the_device_has_the_distribution_asked_for():
     uniform = np.asarray(draw_noise(generators, (200, 20), ActionSpace(1, 3), np.float32))
     assert uniform.shape == (200, 2, 20, 1) and uniform.min() >= 0 and abs(uniform.mean() - 0.5) < 0.02
     assert abs(np.corrcoef(uniform[:, 0].ravel(), uniform[:, 1].ravel())[0, 1]) < 0.05
+
+
+def test_only_a_learner_on_a_device_gets_the_gpu(monkeypatch):
+    from dressage.sandbox.gpu import GpuAccess
+    from dressage_trainer.assignments import learner_process
+
+    access = GpuAccess((Path("/dev/nvidia0"),), (Path("/proc/devices"),), (("CUDA_CACHE_PATH", ".cuda"),))
+    monkeypatch.setattr(learner_process, "gpu_access", lambda: access)
+    usual, device = (
+        learner_process.learner_sandbox(backend="jax", cores=2, compiled=None, on_device=on_device)
+        for on_device in (False, True)
+    )
+    assert not usual.devices and not usual.read_only and dict(usual.env)["JAX_PLATFORMS"] == "cpu"
+    assert device.devices == access.devices and device.read_only == access.read_only
+    variables = dict(device.env)
+    assert "JAX_PLATFORMS" not in variables and variables["CUDA_CACHE_PATH"] == ".cuda" and variables["WARP_CACHE_PATH"]
+    monkeypatch.setattr(learner_process, "gpu_access", lambda: None)
+    without = learner_process.learner_sandbox(backend="jax", cores=2, compiled=None, on_device=True)
+    assert not without.devices and dict(without.env)["JAX_PLATFORMS"] == "cpu"

@@ -30,7 +30,9 @@ from dressage_orchestrator.notifications import Notifier
 
 HELLO_SECONDS = 30.0
 CLOSE_SECONDS = 60.0
-_POLL_SECONDS = 2.0
+_POLL_SECONDS = 10.0
+"""Seconds between two looks for work without a notification. Changes by other servers are found by `changes.follow`."""
+_LOST_SECONDS = 2.0
 _LEAST_SECONDS = 0.02
 _MAX_ANSWERS = 256
 # Failures with which the sandbox, not the code, terminated a child of the trainer.
@@ -359,7 +361,7 @@ class _Lease:
                     state = await threads.run(threads.TRAINERS, self._servicer.next_work, self._hello, *has)
                 except DatabaseLost as lost:
                     self._servicer.warn_lost(self._hello, lost)
-                    await subscription.wait(_POLL_SECONDS)
+                    await subscription.wait(_LOST_SECONDS)
                     continue
                 if state.fence is not Fence.OPEN:
                     await self._close_lease(state.fence)

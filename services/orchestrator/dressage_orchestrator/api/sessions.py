@@ -24,6 +24,9 @@ from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
 
 _POLL_SECONDS = 2.0
+"""Seconds between two reads of a watch without a notification, while the session's place in the queue may change."""
+_REST_SECONDS = 30.0
+"""The same once it runs. Changes by other servers are found by `changes.follow`."""
 _WATCH_BATCH = 200
 _GATHER_SECONDS = 0.05
 """Time after a change in which a watch gathers further events, so that it reads them together."""
@@ -115,7 +118,7 @@ class SessionServicer:
                     place = current.queue
                     yield pb.WatchSessionResponse(queue=place)
                 if len(batch) < _WATCH_BATCH and not ended:
-                    await subscription.wait(_POLL_SECONDS)
+                    await subscription.wait(_POLL_SECONDS if current.HasField("queue") else _REST_SECONDS)
                     await asyncio.sleep(_GATHER_SECONDS)
 
     async def GetIteration(self, request: pb.GetIterationRequest, context: Any) -> v1.Iteration:

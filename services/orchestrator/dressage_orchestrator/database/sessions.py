@@ -42,6 +42,14 @@ _WAITS_FOR_PLACE = "the server runs as many sessions as its setting max_running_
 # Built once: to build a statement takes longer than to execute it.
 _THIS = SESSIONS.c.id == sa.bindparam("session")
 _GET = sa.select(SESSIONS).where(_THIS)
+_CHANGE_TOKEN = (
+    SESSIONS.c.version,
+    SESSIONS.c.last_sequence,
+    SESSIONS.c.cancel_reason,
+    sa.select(sa.func.count()).where(DIRECTIONS.c.session == SESSIONS.c.id).scalar_subquery(),
+)
+_CHANGES = sa.select(SESSIONS.c.id, *_CHANGE_TOKEN).where(SESSIONS.c.state.in_(sorted(ACTIVE)))
+_CHANGE = sa.select(*_CHANGE_TOKEN).where(_THIS)
 _CANCEL_REASON = sa.select(SESSIONS.c.cancel_reason).where(_THIS)
 _OWNER = sa.select(SESSIONS.c.owner).where(_THIS)
 _QUEUE = sa.select(SESSIONS.c.id).where(SESSIONS.c.queued_micros > 0).order_by(SESSIONS.c.queued_micros, SESSIONS.c.id)
@@ -286,10 +294,13 @@ def cancel_reason(tx: ReadTransaction, session: str) -> str | None:
 
 def change_token(tx: ReadTransaction, session: str) -> object:
     """A value that changes whenever the session, its events or its directions change."""
-    columns = (SESSIONS.c.version, SESSIONS.c.last_sequence, SESSIONS.c.cancel_reason)
-    directed = sa.select(sa.func.count()).where(DIRECTIONS.c.session == session).scalar_subquery()
-    row = tx.execute(sa.select(*columns, directed).where(SESSIONS.c.id == session)).one_or_none()
+    row = tx.execute(_CHANGE, {"session": session}).one_or_none()
     return None if row is None else tuple(row)
+
+
+def change_tokens(tx: ReadTransaction) -> dict[str, object]:
+    """Return the `change_token` of each active session, by its id."""
+    return {row[0]: tuple(row[1:]) for row in tx.execute(_CHANGES)}
 
 
 def upsert_iteration(tx: Transaction, session: str, number: int, edit: Callable[[v1.Iteration], None]) -> v1.Iteration:

@@ -1,4 +1,4 @@
-"""Wakes waiting workflows: at once after changes in this process, by a poller for all of them after changes by other servers."""
+"""Wakes waiting workflows: at once after changes in this process, by one poller for all after changes by other servers."""
 
 from __future__ import annotations
 

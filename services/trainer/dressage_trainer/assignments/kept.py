@@ -54,7 +54,8 @@ async def store_rollouts(
 ) -> None:
     """Record what is not recorded yet, upload the rollouts and add them to the result.
 
-    A rollout is stored once, as ``candidates/{id}/rollouts/{seed}.npz`` (a program's as ``.json``), and listed once for each of its labels.
+    A rollout is stored once, as ``candidates/{id}/rollouts/{seed}.npz`` (a program's as ``.json``), and listed once for each of
+    its labels.
 
     :param played: all episodes, in the order of the seeds; its recorded ones are used.
     :param first: number of first seeds whose rollouts are kept.

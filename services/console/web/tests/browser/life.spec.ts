@@ -16,6 +16,8 @@ test.beforeAll(async ({ browser }) => {
   server = await Server.start()
   seen = await visit(browser)
   await seen.page.goto(server.url)
+  // The login has to end before the page goes elsewhere.
+  await expect(seen.page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
 })
 
 test.afterAll(async () => {
