@@ -101,10 +101,12 @@ class Training:
             reward_source=task.reward_source,
             allow_unsandboxed=context.allow_unsandboxed,
         )
-        size = min(self._cores, len(self._members) * max(1, task.evaluation_episodes))
+        pack = bool(load_card(task.environment).pack)
+        # A pack's simulator takes so long to start that a second one, or one that yields the processors, delays the end.
+        size = 1 if pack else min(self._cores, len(self._members) * max(1, task.evaluation_episodes))
         self._spare_evaluators = min(size, _MAX_SPARE_EVALUATORS)
         self._pool = EvaluatorPool(
-            settings=settings, sandboxes=context.sandboxes, scratch=context.scratch, size=size, background=True
+            settings=settings, sandboxes=context.sandboxes, scratch=context.scratch, size=size, background=not pack
         )
         self._evaluations = EvaluationQueue(self._evaluate, workers=size + 1)
         self._stopped = dict(context.assignment.stopped)
