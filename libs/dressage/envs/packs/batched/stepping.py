@@ -95,7 +95,7 @@ class Stepper:
         :returns: the step before restarts, the rows with a fault (N,), and what is seen after restarts.
         """
         assert self._last is not None, "reset comes first"
-        refused = ~np.isfinite(actions).all(axis=1)
+        refused: Array = ~np.asarray(np.isfinite(actions).all(axis=1))
         done = self.simulator.step(np.where(refused[:, None], 0.0, actions).astype(np.float32))
         faulty = refused | ~done.seen.finite() | ~np.isfinite(done.reward)
         result = _contained(done, faulty, self._last)
