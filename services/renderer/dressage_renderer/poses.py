@@ -32,8 +32,9 @@ def write_poses(trajectory: Trajectory, path: Path, *, model: Any = None) -> int
     """Write the poses of a trajectory's states before the first one that is not finite; return the number of states.
 
     The arrays are ``position`` (T+1, S, 3) in metres, ``rotation`` (T+1, S, 4) as quaternions (x, y, z, w), ``centre``
-    (T+1, 3), the robot's centre of mass, ``contact_start`` (T+2,), the first contact of each state, ``contacts`` (N, 6), a point
-    in metres and the force on what moves in newtons, and for each mesh ``mesh/I/vertices`` (V, 3), ``mesh/I/faces`` (F, 3).
+    (T+1, 3), the robot's centre of mass, ``contact_start`` (T+2,), the first contact of each state, ``contacts`` (N, 6), a
+    point in metres and the force on what moves in newtons, and for each mesh ``mesh/I/vertices`` (V, 3) and
+    ``mesh/I/faces`` (F, 3).
 
     :param model: the MuJoCo model; None: that of the trajectory's environment.
     :raises NotFound: for an unknown environment.
