@@ -114,7 +114,9 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         if request.traceable:
             answer.traceable = "# looks at a value" not in request.reward_source
             if not answer.traceable:
-                answer.obstacles.add(rule="traceable", line=5, message="values decide an if; use np.where", seen="v > 0")
+                answer.obstacles.add(
+                    rule="traceable", line=5, message="values decide an if; use np.where", seen="v > 0"
+                )
         return answer
 
     async def Judge(self, request: judge_pb.JudgeRequest, context: Any) -> judge_pb.JudgeResponse:
@@ -181,7 +183,9 @@ class FakeRenderer(renderer_rpc.RendererServiceServicer):
         self.store.put(request.video, b"mp4")
         return renderer_pb.RenderResponse(video=request.video, frames=1, duration=0.1)
 
-    async def RecordPoses(self, request: renderer_pb.RecordPosesRequest, context: Any) -> renderer_pb.RecordPosesResponse:
+    async def RecordPoses(
+        self, request: renderer_pb.RecordPosesRequest, context: Any
+    ) -> renderer_pb.RecordPosesResponse:
         self.posed.append(request.trajectory)
         self.store.put(request.poses, b"poses")
         return renderer_pb.RecordPosesResponse(poses=request.poses, states=1)

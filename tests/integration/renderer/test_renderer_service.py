@@ -187,5 +187,7 @@ async def test_an_environment_without_mujoco_has_no_poses(stack: Stack, tmp_path
     load_check_trajectories("CartPole-v1")["random"][0].save(source)
     stack.store.put_file("sessions/s1/pole.npz", source)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stack.stub.RecordPoses(pb.RecordPosesRequest(trajectory="sessions/s1/pole.npz", poses="p.npz"), timeout=60)
+        await stack.stub.RecordPoses(
+            pb.RecordPosesRequest(trajectory="sessions/s1/pole.npz", poses="p.npz"), timeout=60
+        )
     assert isinstance(from_rpc(caught.value), InvalidArgument) and "MuJoCo" in caught.value.details()
