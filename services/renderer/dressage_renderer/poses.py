@@ -42,8 +42,8 @@ def write_poses(trajectory: Trajectory, path: Path, *, model: Any = None) -> int
     :raises ResourceExhausted: for more than 16 million numbers.
     """
     scene = _Scene(stock_model(trajectory.environment)[0] if model is None else model)
-    finite = np.isfinite(trajectory.qpos).all(axis=1)
-    rows = len(finite) if finite.all() else int(np.argmin(finite))
+    bad = np.flatnonzero(~np.isfinite(trajectory.qpos).all(axis=1))
+    rows = int(bad[0]) if len(bad) else trajectory.num_steps + 1
     if 7 * rows * scene.shapes > _MAX_VALUES:
         message = f"the poses of {scene.shapes} shapes at {rows} states are too many; the video shows the episode"
         raise ResourceExhausted(message, reason="TOO_MANY_POSES")
@@ -52,7 +52,7 @@ def write_poses(trajectory: Trajectory, path: Path, *, model: Any = None) -> int
         arrays |= {f"mesh/{number}/vertices": vertices, f"mesh/{number}/faces": faces}
     schema = json.dumps({"format": FORMAT, "environment": trajectory.environment, **scene.description()})
     arrays["schema"] = np.frombuffer(schema.encode(), np.uint8)
-    np.savez_compressed(path, **arrays)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
     return rows
 
 
