@@ -367,7 +367,7 @@ class Sessions:
     async def _faster_pool(
         self, spec: v1.SessionSpec, full: v1.SessionSpec, method: Method
     ) -> tuple[v1.SessionSpec, str]:
-        """Return the spec on the pool that takes less time by measured rates, and the reason; a method without training has none."""
+        """Return the spec on the pool that takes less time by measured rates, and the reason; empty where nothing trains."""
         moved = v1.SessionSpec()
         moved.CopyFrom(full)
         moved.pool = min(self._devices.names)

@@ -24,7 +24,12 @@ from tests.integration.orchestrator.fakes import GOOD, JUDGE, WEAK, author, watc
 from tests.integration.orchestrator.stack import Stack
 
 pytestmark = pytest.mark.asyncio
-BASE = {"intent": "run forward fast", "environment": "environments/HalfCheetah-v5", "seeds": 1, "steps_per_member": 1000}
+BASE = {
+    "intent": "run forward fast",
+    "environment": "environments/HalfCheetah-v5",
+    "seeds": 1,
+    "steps_per_member": 1000,
+}
 LINE = "traceable (line 5): values decide an if; use np.where"
 BRANCHES = "\n# looks at a value"
 
@@ -67,14 +72,16 @@ async def test_a_callers_reward_that_does_not_trace_trains_on_cpus(stack: Stack,
     assert not training(stack, session).on_device
 
 
-async def test_a_written_reward_that_does_not_trace_trains_its_iteration_on_cpus(stack: Stack, monkeypatch: Any) -> None:
+async def test_a_written_reward_that_does_not_trace_trains_its_iteration_on_cpus(
+    stack: Stack, monkeypatch: Any
+) -> None:
     machine(monkeypatch)
     await stack.start()
 
     def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
         result = author(task)
         if task.WhichOneof("role") == "reviser":
-            result.revision.reward.source += BRANCHES
+            result.revision.source += BRANCHES
         return result
 
     stack.neighbours.agent.answer = answer

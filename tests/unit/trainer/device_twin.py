@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from fake_environment import _MIX, LIMIT, A, D, start
-
 from dressage.envs.device import DeviceStep
+from fake_environment import _MIX, LIMIT, A, D, start
 
 DRIFT = np.array([0.02, 0.0, -0.01])
 
@@ -19,7 +18,7 @@ class JaxEnv:
 
     observation_size, action_size, num_actions, action_kind = D, A, 0, "box"
     action_low, action_high = np.full(A, -1.0, np.float32), np.full(A, 1.0, np.float32)
-    provenance: dict = {}  # noqa: RUF012
+    provenance: dict = {}
 
     def __init__(self, members, num_envs, *, dtype=np.float64, spoil=None):
         self.num_envs, self.spoil = members * num_envs, spoil

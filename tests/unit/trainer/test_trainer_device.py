@@ -12,13 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from device_twin import JaxEnv, JaxReward  # noqa: E402
-from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
-from dressage_trainer.ppo import snapshot  # noqa: E402
-from dressage_trainer.ppo.device_collection import DeviceCollector, DeviceRows, RewardMemory  # noqa: E402
-from dressage_trainer.ppo.members import MemberSpec  # noqa: E402
-from dressage_trainer.ppo.ppo import PPO  # noqa: E402
-from fake_environment import A, FakeBatch, FakeReward  # noqa: E402
+from device_twin import JaxEnv, JaxReward
+from dressage.training.hyperparameters import Hyperparameters
+from dressage_trainer.ppo import snapshot
+from dressage_trainer.ppo.device_collection import DeviceCollector, DeviceRows, RewardMemory
+from dressage_trainer.ppo.members import MemberSpec
+from dressage_trainer.ppo.ppo import PPO
+from fake_environment import A, FakeBatch, FakeReward
 
 N, T = 3, 20  # episodes end within a rollout, by their limit of 13 steps or by a fall
 BASE = dict(num_envs=N, num_steps=T, minibatch_size=25, epochs=2, hidden_sizes=(8,), initial_log_std=0.3)
@@ -169,5 +169,24 @@ def test_noise_drawn_on_the_device_has_the_distribution_asked_for():
     assert normal.shape == (200, 2, 20, 2)
     assert abs(normal.mean()) < 0.02 and abs(normal.std() - 1) < 0.02
     uniform = np.asarray(draw_noise(generators, (200, 20), ActionSpace(1, 3), np.float32))
-    assert uniform.shape == (200, 2, 20, 1) and 0 <= uniform.min() and abs(uniform.mean() - 0.5) < 0.02
+    assert uniform.shape == (200, 2, 20, 1) and uniform.min() >= 0 and abs(uniform.mean() - 0.5) < 0.02
     assert abs(np.corrcoef(uniform[:, 0].ravel(), uniform[:, 1].ravel())[0, 1]) < 0.05
+
+
+def test_only_a_learner_on_a_device_gets_the_gpu(monkeypatch):
+    from dressage.sandbox.gpu import GpuAccess
+    from dressage_trainer.assignments import learner_process
+
+    access = GpuAccess((Path("/dev/nvidia0"),), (Path("/proc/devices"),), (("CUDA_CACHE_PATH", ".cuda"),))
+    monkeypatch.setattr(learner_process, "gpu_access", lambda: access)
+    usual, device = (
+        learner_process.learner_sandbox(backend="jax", cores=2, compiled=None, on_device=on_device)
+        for on_device in (False, True)
+    )
+    assert not usual.devices and not usual.read_only and dict(usual.env)["JAX_PLATFORMS"] == "cpu"
+    assert device.devices == access.devices and device.read_only == access.read_only
+    variables = dict(device.env)
+    assert "JAX_PLATFORMS" not in variables and variables["CUDA_CACHE_PATH"] == ".cuda" and variables["WARP_CACHE_PATH"]
+    monkeypatch.setattr(learner_process, "gpu_access", lambda: None)
+    without = learner_process.learner_sandbox(backend="jax", cores=2, compiled=None, on_device=True)
+    assert not without.devices and dict(without.env)["JAX_PLATFORMS"] == "cpu"

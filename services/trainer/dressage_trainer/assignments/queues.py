@@ -6,6 +6,7 @@ Uploads are in an order that loses nothing: policies at their marks come before 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Never
 
@@ -17,7 +18,7 @@ Upload = Callable[[], Awaitable[None]]
 
 
 class Outbox:
-    """Uploads one thing after another. Of the checkpoints that wait, only the newest is kept.
+    """Uploads one thing after another, in their order. Of the checkpoints that wait, only the newest is kept.
 
     The assignment bounds the number of uploads that wait: there are as many as it has evaluations.
 
@@ -26,21 +27,22 @@ class Outbox:
 
     def __init__(self, store: Callable[[StagedCheckpoint], Awaitable[None]]) -> None:
         self._store = store
-        self._uploads: list[Upload] = []
-        self._checkpoint: StagedCheckpoint | None = None
+        self._waiting: deque[Upload | StagedCheckpoint] = deque()
         self._more, self._empty = asyncio.Event(), asyncio.Event()
         self._empty.set()
 
     def put(self, upload: Upload) -> None:
-        """Add an upload behind those that wait."""
-        self._uploads.append(upload)
+        """Add an upload behind all that waits: the last records of a training follow those of its checkpoints."""
+        self._waiting.append(upload)
         self._wake()
 
     def put_checkpoint(self, staged: StagedCheckpoint) -> None:
-        """Add a checkpoint, in place of one that waits; it is stored after all uploads that wait now."""
-        if self._checkpoint is not None:
-            self._checkpoint.discard()
-        self._checkpoint = staged
+        """Add a checkpoint behind all that waits, in place of one that waits."""
+        earlier = next((entry for entry in self._waiting if isinstance(entry, StagedCheckpoint)), None)
+        if earlier is not None:
+            self._waiting.remove(earlier)
+            earlier.discard()
+        self._waiting.append(staged)
         self._wake()
 
     async def run(self) -> Never:
@@ -48,17 +50,10 @@ class Outbox:
         while True:
             await self._more.wait()
             self._more.clear()
-            # Taken together: whatever came before the checkpoint is among these uploads or already stored.
-            uploads, self._uploads = self._uploads, []
-            staged, self._checkpoint = self._checkpoint, None
-            for upload in uploads:
-                await upload()
-            if staged is not None:
-                await self._store(staged)
-            if self._uploads or self._checkpoint is not None:
-                self._more.set()
-            else:
-                self._empty.set()
+            while self._waiting:
+                entry = self._waiting.popleft()
+                await (self._store(entry) if isinstance(entry, StagedCheckpoint) else entry())
+            self._empty.set()
 
     async def flush(self) -> None:
         """Wait until no upload waits or is in progress. `run` must be running."""

@@ -55,10 +55,12 @@ from dressage_trainer.assignments.learner_process import (
     SIMULATOR,
     device_kernels,
     died,
+    end_simulator,
     failed,
     fetch_checkpoints,
     is_cached,
-    learner_sandbox,
+    progress_report,
+    sandbox_of,
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
@@ -67,7 +69,7 @@ from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, Evalu
 from dressage_trainer.evaluation.player_pool import of_pack
 from dressage_trainer.lease.device_kernels import place_kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.speed.compiled import key_of, request_of
+from dressage_trainer.speed.compiled import request_of
 
 _SNAPSHOT_SECONDS = 25.0
 _PROGRESS_SECONDS = 0.1
@@ -167,7 +169,7 @@ class Training:
             if self._starting is not None:
                 await asyncio.to_thread(context.sandboxes.end, await self._starting)
             if self._simulator is not None:
-                await asyncio.to_thread(self._end_simulator, self._simulator)
+                await asyncio.to_thread(end_simulator, context, self._simulator)
             context.sandboxes.keep_ready("train", self._spares)
 
     async def _train(self) -> pb.AssignmentResult:
@@ -263,7 +265,7 @@ class Training:
             starts=starts,
             granted_steps=granted,
         )
-        sandbox, compiled = self._sandbox(spec)
+        sandbox, compiled = sandbox_of(context, spec)
         pack = load_card(spec.environment).pack  # the updates of its environments are not compiled ahead
         self._fill = None if compiled or pack or not is_cached(spec) else request_of(spec)
         kernels = await device_kernels(context, spec)
@@ -296,12 +298,6 @@ class Training:
             companion = self._simulator.channel
         return await asyncio.to_thread(sandboxes.start, sandbox, LEARNER, companion=companion)
 
-    def _end_simulator(self, simulator: SandboxProcess) -> None:
-        ended = simulator.wait(_LAST_SECONDS) or simulator.kill()
-        if ended.kind not in ("ok", "killed"):
-            self._log.warning("the simulator ended", reason=ended.reason, tail=ended.stderr_tail[-4000:])
-        self._context.sandboxes.end(simulator)
-
     async def _extend(self, learner: SandboxProcess, granted: int) -> None:
         """Send the learner each extension."""
         while granted:
@@ -315,19 +311,9 @@ class Training:
             self._context.fillings.start(self._fill)
         self._fill = None
 
-    def _sandbox(self, spec: messages.TrainSpec) -> tuple[SandboxSpec, bool]:
-        """Return how to start the learner, and whether its updates are compiled already."""
-        cache, compiled = self._context.compiled, None
-        if cache is not None and is_cached(spec):
-            compiled = cache.find(key_of(request_of(spec)))
-        sandbox = learner_sandbox(
-            backend=spec.backend, cores=self._cores, compiled=compiled, on_device=spec.on_device
-        )
-        return sandbox, compiled is not None
-
     def _spares(self) -> Mapping[SandboxSpec, int]:
         """Return the processes that another training like this one would start."""
-        sandbox, _ = self._sandbox(train_spec(self._task, cores=self._cores))
+        sandbox, _ = sandbox_of(self._context, train_spec(self._task, cores=self._cores))
         return {sandbox: 1, evaluator_of(self._task.environment): self._spare_evaluators}
 
     async def _listen(self, learner: SandboxProcess) -> messages.DoneMessage | pb.AssignmentResult:
@@ -361,7 +347,7 @@ class Training:
             case messages.ProgressMessage():
                 if (now := time.monotonic()) >= self._next_progress:  # it sends them as often as it likes
                     self._next_progress = now + _PROGRESS_SECONDS
-                    self._context.report("", progress=_progress(message))
+                    self._context.report("", progress=progress_report(message))
             case messages.WarningMessage():
                 self._delivery.warn(message)
                 if message.reason in ("CHECKPOINT_UNAVAILABLE", "CHECKPOINT_FAILED"):
@@ -510,10 +496,3 @@ class Training:
         await first_of(self._snapshot_answered, self._learned, *others)
         if not self._learned.is_set():
             await asyncio.to_thread(learner.kill)
-
-
-def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:
-    report = pb.ProgressReport(steps_per_second=message.steps_per_second, activity=message.activity)
-    for member in message.members:
-        report.members.add(member=member.member, env_step=member.env_step, metrics=member.metrics)
-    return report

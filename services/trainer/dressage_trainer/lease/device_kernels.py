@@ -1,8 +1,8 @@
 """Kernels of MuJoCo Warp, compiled once for all learners on a device.
 
-A process of its own compiles an environment's kernels before the first training there; it loads no generated code. Each learner
-gets a copy in its own folder as Warp's cache, which it may write to: a kernel that is missing is compiled there and is gone with
-the learner. Warp finds kernels by the hash of their source, so that a copy of another version is never used.
+A process of its own compiles an environment's kernels before the first training there; it loads no generated code. Each
+learner gets a copy in its own folder as Warp's cache, which it may write to: a kernel that is missing is compiled there and is
+gone with the learner. Warp finds kernels by the hash of their source, so that a copy of another version is never used.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 from dressage.errors import DressageError
+from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
 
@@ -32,7 +33,7 @@ _KEPT = 16
 
 
 class DeviceKernels:
-    """Folders of compiled kernels, one for each environment on this machine. Its methods block and may be called from any thread.
+    """Folders of compiled kernels, one for each environment on this machine. Its methods block and are safe in any thread.
 
     :param root: folder of compiled code; made if absent; used only if no other user can write to it.
     :param scratch: folder of the compiling process; made and removed.
@@ -51,7 +52,7 @@ class DeviceKernels:
         :param sizes: of the environment: a model of the user's may have been replaced under its name.
         :returns: None if they cannot be kept, which is logged: each learner then compiles its own.
         """
-        facts = json.dumps([environment, dict(sizes), machine()], sort_keys=True)
+        facts = json.dumps([environment, dict(sizes), machine(), gpu_access() is not None], sort_keys=True)
         folder = self._root / hashlib.sha256(facts.encode()).hexdigest()[:32]
         with self._lock:
             if is_private(self._root) and is_private(folder):
@@ -81,11 +82,18 @@ class DeviceKernels:
 
     def _compile(self, environment: str, options: Mapping[str, Any]) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)
+        access = gpu_access()
         with SandboxProcess.start(
             "dressage_trainer.speed.device_warmup:warm",
             limits=Limits(memory_bytes=4 * GIB, wall_seconds=_SECONDS),
             scratch=self._scratch,
-            env={**learner_environment(on_device=True), "WARP_CACHE_PATH": FOLDER},
+            env={
+                **learner_environment(on_gpu=access is not None),
+                **dict(access.env if access else ()),
+                "WARP_CACHE_PATH": FOLDER,
+            },
+            read_only=access.read_only if access else (),
+            devices=access.devices if access else (),
             allow_unsandboxed=self._allow_unsandboxed,
         ) as process:
             self._process = process

@@ -1,12 +1,12 @@
 """Collection on a device: one compiled scan of policy, simulation, reward and normalisation for a whole rollout.
 
-It takes the place of `ppo.RolloutCollector`, step by step in the same order; advantage, loss and update are those of ``ppo.py``.
+It replaces `ppo.RolloutCollector`, step by step in the same order; advantage, loss and update are those of ``ppo.py``.
 Statistics are kept in double precision by the host, with the code of the CPU page: the scan starts from a rounded copy, merges
 each step's batch into it as the host does, and returns the batches' moments, which the host merges once more. So rounding does
 not accumulate over a training. Everything that grows with the number of environments stays on the device, except rewards and
 the ends of episodes, which are written to the log.
 
-Members share one simulation: their environments are the rows of one `DeviceEnv`, and each member's starts come from its own key.
+Members share one simulation: their environments are the rows of one `DeviceEnv`. Each member's starts come from its own key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _FAULTS = "faults/"
 class TracedReward(Protocol):
     """A reward as a pure function, see `dressage.contracts.device.DeviceReward`."""
 
-    terms: Sequence[str]
+    @property
+    def terms(self) -> Sequence[str]:
+        """Names of the terms, in the order of the call's result."""
 
     def init(self, dtype: Any = np.float32) -> dict[str, Any]:
         """Return the memory at the start of an episode."""
@@ -273,9 +275,7 @@ class DeviceCollector:
 
     # -- compiled
 
-    def _rollout(
-        self, weights: Weights, carry: Carry, begin: _Position, noise: DeviceArray
-    ) -> tuple[_Position, _Row]:
+    def _rollout(self, weights: Weights, carry: Carry, begin: _Position, noise: DeviceArray) -> tuple[_Position, _Row]:
         begin = begin._replace(carry=carry)
         end: tuple[_Position, _Row] = jax.lax.scan(functools.partial(self._step, weights), begin, noise)
         return end
@@ -392,8 +392,8 @@ class DeviceCollector:
         :param overflowed: (M,) members whose rewards count as 0.
         :param stopped: (M,) members whose truncated episodes have no value.
         """
-        by_member = jax.tree.map(lambda array: array.swapaxes(0, 1), (rows.observation, rows.action, rows.log_prob))
-        rewards, dones, values = (array.swapaxes(0, 1) for array in (rows.reward, rows.done, rows.final_value))
+        columns = (rows.observation, rows.action, rows.log_prob, rows.reward, rows.done, rows.final_value)
+        observations, actions, log_probs, rewards, dones, values = (array.swapaxes(0, 1) for array in columns)
         if self._normalize[1]:
             clips = self._reward_clips[:, None, None]
             rewards = jnp.clip(rewards / jnp.sqrt(spread + EPSILON)[..., None], -clips, clips)
@@ -401,4 +401,4 @@ class DeviceCollector:
         # A time limit ends an episode whose state still has a value: bootstrap, as SB3 does.
         going = jnp.where(stopped, 0.0, self._discounts)[:, None, None]
         rewards = rewards + going * values
-        return RolloutBuffer(*by_member, rewards, dones.astype(self._dtype), last)
+        return RolloutBuffer(observations, actions, log_probs, rewards, dones.astype(self._dtype), last)

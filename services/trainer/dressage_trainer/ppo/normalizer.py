@@ -26,8 +26,7 @@ Moments = tuple[Any, Any, Any]
 
 
 def merged(moments: Moments, mean: Any, var: Any, size: int) -> Moments:
-    """Return moments with a batch of ``size`` rows, of which ``mean`` and ``var`` (M, ...) are given. Plain arithmetic of either
-    library."""
+    """Return moments with a batch of ``size`` rows, of which ``mean`` and ``var`` (M, ...) are given; with either library."""
     earlier, variance, counts = moments
     count = counts.reshape(-1, *(1,) * (mean.ndim - 1))
     total = count + size

@@ -5,8 +5,9 @@ The page reads top to bottom in Stable-Baselines3's order and follows its arithm
 
 Members are trainings of equal shape, each with its own seed and coefficients. Their arrays are stacked along a leading
 axis (M), and no arithmetic crosses it, so a member learns the same alone and in company. Collection is numpy: a step's few
-hundred rows are done before a compiled call would have been dispatched (`device_collection` is for thousands on a device). The update is compiled by JAX; its functions are
-written for one member, and `train` and `update_functions` map them over all.
+hundred rows are done before a compiled call would have been dispatched; for thousands on a device there is
+`device_collection`. The update is compiled by JAX; its functions are written for one member, and `train` and
+`update_functions` map them over all.
 """
 
 from __future__ import annotations

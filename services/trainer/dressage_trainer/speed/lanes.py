@@ -180,12 +180,16 @@ class LaneUpdate:
         self._members, self._environment, self._dtype = list(members), environment, dtype
         # On a GPU all members are one lane: threads would only queue behind each other.
         on_gpu = jax.default_backend() != "cpu"
-        self._size = size or (len(members) if on_gpu else 0) or lane_size(
-            len(members),
-            minibatch_size=members[0].hyperparameters.minibatch_size,
-            threads=threads,
-            weights=sum(math.prod(shape) for shape in self._weight_shapes().values()),
-            epochs=most_epochs(members),
+        self._size = (
+            size
+            or (len(members) if on_gpu else 0)
+            or lane_size(
+                len(members),
+                minibatch_size=members[0].hyperparameters.minibatch_size,
+                threads=threads,
+                weights=sum(math.prod(shape) for shape in self._weight_shapes().values()),
+                epochs=most_epochs(members),
+            )
         )
         self._lanes = Lanes(len(members), size=self._size, threads=threads)
         self._update = update_functions(members, environment)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +127,19 @@ def _contained(done: Result, faulty: Array, last: Seen) -> Result:
 
 def serve(channel: Any) -> None:
     """Sandbox target: make a batch as the first message says, then step it until the channel closes."""
+    serve_with(make, channel)
+
+
+def serve_with(build: Callable[..., Simulator], channel: Any) -> None:
+    """As `serve`, with another simulator.
+
+    :param build: takes the arguments of `make`.
+    """
     from dressage.sandbox.pipe import ChannelClosed
 
     try:
         request = channel.recv(timeout=None)
-        stepper = Stepper(make(str(request["environment"]), **simulator_arguments(request)))
+        stepper = Stepper(build(str(request["environment"]), **simulator_arguments(request)))
         facts: Facts = stepper.simulator.facts()
         channel.send({"max_episode_steps": facts.max_episode_steps, "fields": [entry.name for entry in facts.fields]})
         while True:

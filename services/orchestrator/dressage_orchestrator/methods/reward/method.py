@@ -298,7 +298,14 @@ class RewardSession:
             changes.reward.terms.update(report.terms)
             changes.reward.configs.extend(before.reward.configs or configs.first_configs(context.spec))
             changes.reward.device_obstacle = on_device.obstacle(context, report)
-            paths = ["author", "reward.source", "reward.latex", "reward.terms", "reward.configs", "reward.device_obstacle"]
+            paths = [
+                "author",
+                "reward.source",
+                "reward.latex",
+                "reward.terms",
+                "reward.configs",
+                "reward.device_obstacle",
+            ]
             on_device.warn(context, changes, number, key=f"{number}:{tries}:{reward.version}")
             if before.parent:
                 parent = context.store.iteration(resource_names.parse_iteration(before.parent)[1])

@@ -47,12 +47,12 @@ def fill(spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
         reward.steps_per_member *= preset.steps_factor
         reward.max_steps_per_member *= preset.steps_factor
     for config in reward.configs:
-        for name, value in preset.ppo.items():
-            if name != "hidden_sizes" and not config.hyperparameters.HasField(name):
-                setattr(config.hyperparameters, name, value)
-            elif name == "hidden_sizes" and not config.hyperparameters.hidden_sizes:
-                config.hyperparameters.hidden_sizes.extend(value)
-        _fit(config.hyperparameters)
+        values = config.hyperparameters
+        chosen = {field.name for field, _ in values.ListFields()}
+        values.MergeFrom(
+            v1.Hyperparameters(**{name: value for name, value in preset.ppo.items() if name not in chosen})
+        )
+        _fit(values)
 
 
 def _fit(values: v1.Hyperparameters) -> None:
@@ -62,12 +62,12 @@ def _fit(values: v1.Hyperparameters) -> None:
 
 def obstacle(context: SessionContext, report: judge_pb.CheckResponse) -> str:
     """Return why a reward that passed its check trains on CPU cores although the session's pool has devices; else empty."""
-    if not wanted(context) or not report.HasField("traceable") or report.traceable:
+    if not requested(context) or not report.HasField("traceable") or report.traceable:
         return ""
     return shown(report.obstacles)
 
 
-def wanted(context: SessionContext) -> bool:
+def requested(context: SessionContext) -> bool:
     """Whether the session trains on a device, if its reward can be compiled for it."""
     return context.spec.pool in context.engine.device_pools and simulated(context.spec)
 
@@ -82,7 +82,7 @@ def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: 
 
 def assign(context: SessionContext, iteration: v1.Iteration, task: work.TrainAssignment) -> None:
     """Set where a training runs."""
-    if not wanted(context):
+    if not requested(context):
         return
     task.on_device = not iteration.reward.device_obstacle
     if not task.on_device:

@@ -63,7 +63,7 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
         for spec in task.members
     ]
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
-    # A training that its pool's device could not do says nothing of the pool's speed.
+    # The speed of a training that its pool's device could not do is not the pool's.
     kind = "" if task.pool else kind_of_run(context.spec)
     row = wait(context, name, kind=kind, background=_judging(context, number, name, judge))
     context.step(f"course:{number}:{tries}", lambda: _record_course(context, number, row))
