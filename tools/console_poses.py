@@ -1,7 +1,8 @@
 """Poses of geoms by the renderer's MuJoCo, with which a test of the console's page compares those of its WebAssembly.
 
 `python tools/console_poses.py` writes them; a test checks that the file is current. The states are recorded ones of every
-environment of MuJoCo's, and random ones of a model with a mesh, a height field and an included file.
+environment of MuJoCo's, and random ones of a model with a mesh, a height field and an included file. A second file has poses as
+the renderer stores them, for the test of what reads them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "services" / "console" / "web" / "tests" / "unit"
 TARGET = TESTS / "poses.json"
 MODELS = TESTS / "models"
+RECORDED = {"Hopper-v5": TESTS / "poses_hopper.npz", "mjcf:cart": TESTS / "poses_cart.npz"}
 _FRAMES = 4
 _DIGITS = 10
 
@@ -92,6 +94,21 @@ def text() -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def write_recorded(targets: dict[str, Path]) -> None:
+    """Write the poses of a recorded episode, and of the states of the model with a mesh and a height field."""
+    import mujoco
+    from dressage.envs.trajectory import Trajectory, load_check_trajectories
+    from dressage_renderer.poses import write_poses
+
+    write_poses(load_check_trajectories("Hopper-v5")["untrained"][0], targets["Hopper-v5"])
+    model = mujoco.MjModel.from_xml_path(str(MODELS / "cart.xml"))
+    qpos, qvel, ctrl = _random(model)
+    # The last state has no action of its own.
+    cart = Trajectory("mjcf:cart", 0, {}, ctrl[:-1], np.zeros(_FRAMES - 1), False, False, qpos, qvel)
+    write_poses(cart, targets["mjcf:cart"], model=model)
+
+
 if __name__ == "__main__":
+    write_recorded(RECORDED)
     TARGET.write_text(text(), "utf-8")
     sys.exit(0)

@@ -15,10 +15,11 @@ from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.generate import DATA, card_text
 from dressage.envs.packs import process
 from dressage.envs.packs.registry import PACKS
-from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
-_SECONDS = 600.0
+_SECONDS = 3600.0
+_EXIT_SECONDS = 10.0
 
 
 @contextmanager
@@ -31,14 +32,20 @@ def simulators(name: str) -> Iterator[SandboxProcess]:
         tempfile.TemporaryDirectory() as scratch,
         SandboxProcess.start(
             "dressage.envs.packs.cards:describe",
-            limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB),
+            limits=process.limits(name),
             scratch=Path(scratch),
             packages=process.import_path(name),
-            read_only=process.readable(),
+            read_only=process.readable(name),
+            python=process.interpreter(name),
+            env=process.variables(name),
         ) as running,
     ):
-        yield running
-        running.channel.send({"environment": "", "folder": ""})
+        try:
+            yield running
+            running.channel.send({"environment": "", "folder": ""})
+        except ChannelClosed:
+            ended = running.wait(_EXIT_SECONDS)
+            sys.exit(f"the process of {name} ended: {ended.reason}\n{ended.stderr_tail}" if ended else "it does not end")
 
 
 def card_of(running: SandboxProcess, env_id: str) -> EnvironmentCard:

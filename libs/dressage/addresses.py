@@ -7,14 +7,15 @@ import ipaddress
 from dressage import errors
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, *, field: str = "address") -> tuple[str, int]:
     """Host and port of `host:port` or `[v6]:port`.
 
+    :param field: what the error names.
     :raises InvalidArgument: if it is not of that form.
     """
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
-        raise errors.InvalidArgument(field="address", value=address, expected="HOST:PORT, for example 127.0.0.1:7400")
+        raise errors.InvalidArgument(field=field, value=address, expected="HOST:PORT, for example 127.0.0.1:7400")
     return host.strip("[]"), int(port)
 
 

@@ -13,9 +13,11 @@ ROOT = Path(__file__).parents[2]
 FAKES = ROOT / "tests" / "fakes"
 
 
-def live_check(*arguments: str, folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+def live_check(
+    *arguments: str, folder: Path, seconds: float, key: str = "not a key"
+) -> subprocess.CompletedProcess[str]:
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": programs, "OPENAI_API_KEY": "not a key", "TMPDIR": str(folder)}
+    environment = {**os.environ, "PATH": programs, "OPENAI_API_KEY": key, "TMPDIR": str(folder)}
     command = [str(ROOT / "tools" / "live_check"), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
 
@@ -24,6 +26,13 @@ def live_check(*arguments: str, folder: Path, seconds: float) -> subprocess.Comp
 def test_live_check_needs_a_model(arguments: tuple[str, ...], tmp_path: Path) -> None:
     done = live_check(*arguments, folder=tmp_path, seconds=60)
     assert done.returncode == 2 and "usage: tools/live_check MODEL" in done.stderr
+
+
+def test_live_check_without_a_key_names_its_variable(tmp_path: Path) -> None:
+    done = live_check("openai/gpt-4.1", folder=tmp_path, seconds=120, key="")
+    assert done.returncode == 1 and "set OPENAI_API_KEY" in done.stderr
+    assert done.stderr.endswith("live check failed: no session was created, and nothing was spent\n")
+    assert "{" not in done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -153,12 +153,39 @@ def _training_pools() -> list[AnyPanel]:
     ]
 
 
+def _training_devices() -> list[AnyPanel]:
+    """Return panels of NVIDIA's DCGM exporter, which labels a GPU's use with the pod that holds it."""
+    pods = "max by (pod, gpu)"
+    return [
+        lines(
+            "GPU use",
+            Query(f"{pods} (DCGM_FI_DEV_GPU_UTIL{{$N}})", "{{pod}} GPU {{gpu}}"),
+            unit="percent",
+            description="Needs NVIDIA's DCGM exporter.",
+        ),
+        lines(
+            "GPU memory in use",
+            Query(f"{pods} (DCGM_FI_DEV_FB_USED{{$N}}) * 1048576", "{{pod}} GPU {{gpu}}"),
+            unit="bytes",
+        ),
+        lines(
+            "GPU power", Query(f"{pods} (DCGM_FI_DEV_POWER_USAGE{{$N}})", "{{pod}} GPU {{gpu}}"), unit="watt"
+        ),
+        lines(
+            "Last GPU error",
+            Query("max by (pod, gpu) (DCGM_FI_DEV_XID_ERRORS{$N})", "{{pod}} GPU {{gpu}}"),
+            description="Number of the last XID error of NVIDIA's driver; 0 for none.",
+        ),
+    ]
+
+
 def training() -> dashboard.Dashboard:
     """Return the dashboard of runs, pools and speed."""
     board = page("dressage-training", "Dressage / Training and pools", "Runs by pool: how many, how fast, what fails.")
     sections = [
         ("Now", _training_now()),
         ("Pools", _training_pools()),
+        ("GPUs", _training_devices()),
     ]
     return filled(board, sections)
 

@@ -8,6 +8,15 @@
 {{- end }}
 {{- end -}}
 
+{{/* Not empty if a pool asks for GPUs and its nodes are not added on demand. */}}
+{{- define "dressage.hasDevices" -}}
+{{- range $pool := .Values.pools -}}
+{{- if and $pool (not $pool.nodesOnDemand) -}}
+{{- range $kind, $amounts := $pool.resources }}{{ range $name, $amount := $amounts }}{{ if regexMatch "/gpu([.]shared)?$" $name }}yes{{ end }}{{ end }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The pools as the launcher reads them: each with the images and ids that the values leave open. */}}
 {{- define "dressage.pools" -}}
 {{- $pools := dict -}}

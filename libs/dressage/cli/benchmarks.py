@@ -20,8 +20,8 @@ from dressage.cli.summary import state_name
 from dressage.client.names import environment_name
 from dressage.local.connection import Connection, ServerOptions, execute
 from dressage.sdk.files import read_source
-from dressage.sdk.progress import short
 from dressage.sdk.specs import SpecOptions, make_spec
+from dressage.sdk.texts import short
 
 COLUMNS = ("env_id", "instruction", "category", "difficulty")
 _REQUIRED_COLUMNS = COLUMNS[:2]

@@ -12,7 +12,7 @@ from dressage import errors
 from dressage.cli import output
 from dressage.cli.options import ENVIRONMENTS
 from dressage.local.connection import Connection, ServerOptions, execute
-from dressage.sdk.progress import short
+from dressage.sdk.texts import short
 
 
 def all_cards(server: ServerOptions) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from dressage.experiments.records import Record, ResultFolder
 from dressage.experiments.schema import load_experiment
 from dressage.local.connection import Connection, ServerOptions, execute
 from dressage.sdk.durations import duration
-from dressage.sdk.progress import counted, mean_text
+from dressage.sdk.texts import counted, mean_text
 
 SUFFIXES = (".yaml", ".yml")
 DEFAULT_PARALLEL = 2

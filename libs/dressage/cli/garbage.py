@@ -10,7 +10,7 @@ from dressage.api.v1 import maintenance_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.cli import output
 from dressage.local.connection import Connection, ServerOptions, execute
-from dressage.sdk.progress import counted, short
+from dressage.sdk.texts import counted, short
 
 _NAMES = {
     pb.GARBAGE_KIND_ENDED_SESSION: "ended sessions, which can be undeleted",

@@ -16,8 +16,8 @@ from dressage.client.names import session_name
 from dressage.local.connection import Connection
 from dressage.sdk.criteria import read_criteria
 from dressage.sdk.files import read_source
-from dressage.sdk.progress import return_text, score_text
 from dressage.sdk.specs import from_parent_choice
+from dressage.sdk.texts import return_text, score_text
 
 _KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIND_HUMAN: "people"}
 

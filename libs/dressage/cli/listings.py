@@ -17,7 +17,7 @@ from dressage.local.connection import Connection
 from dressage.sdk import screen
 from dressage.sdk.durations import duration
 from dressage.sdk.lengths import course_text, warm_start_text
-from dressage.sdk.progress import counted, score_text, short
+from dressage.sdk.texts import counted, score_text, short
 
 _INTENT_SHOWN = 48
 

@@ -127,7 +127,7 @@ Backend = Annotated[
 ]
 Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo or sac [ppo].")]
 Pool = Annotated[
-    str, typer.Option("--pool", metavar="NAME", help="Pool of trainers, on a cluster with several [its default].")
+    str, typer.Option("--pool", metavar="NAME", help="Pool of trainers: gpu, or one of the cluster's [its default].")
 ]
 
 # Sessions.

@@ -10,7 +10,7 @@ from dressage.cli import output
 from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
 from dressage.sdk.preflight import TEMPLATE
-from dressage.sdk.progress import counted, short
+from dressage.sdk.texts import counted, short
 from dressage.training.hyperparameters import STEP_FACTORS
 
 _MAX_SETTING = 60

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dressage import errors
 from dressage.cli import output
 from dressage.local.connection import ServerOptions
-from dressage.sdk.progress import counted, return_text, short
+from dressage.sdk.texts import counted, return_text, short
 
 if TYPE_CHECKING:
     from dressage.envs.cards import EnvironmentCard

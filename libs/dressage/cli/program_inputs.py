@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import difflib
 import gzip
+import io
 import os
 import shutil
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from dressage.errors import InvalidArgument, NotFound
@@ -21,6 +22,7 @@ from dressage.sdk.files import read_source
 _BUNDLED = "program.txt"
 _MAX_CASES = 512 * 2**20
 _MAX_LINE = 16 * 2**20
+_GZIP = b"\x1f"
 
 
 def find_task(name: str, profile: str) -> ProgramTask:
@@ -73,21 +75,22 @@ def _text_of(source: str) -> str:
 
 
 def read_cases(path: Path) -> Iterator[str]:
-    """Yield the lines of a file of cases, decompressed if it is a gzip file.
+    """Yield the lines of a file of cases, decompressed if it is a gzip file. The file is read once: it may be a pipe.
 
+    :param path: ``-`` for standard input.
     :raises InvalidArgument: if it cannot be read, is truncated, too large or no text.
     """
     size = 0
     try:
-        with path.open("rb") as probe:
-            compressed = probe.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if compressed else path.open("rb") as file:
-            while line := file.readline(_MAX_LINE + 1):
-                size += len(line)
-                if len(line) > _MAX_LINE or size > _MAX_CASES:
-                    expected = f"lines of at most {_MAX_LINE} bytes, {_MAX_CASES} in all"
-                    raise InvalidArgument(field="CASES", problem="too large", value=str(path), expected=expected)
-                yield line.decode("utf-8")
+        with _opened(path) as opened:
+            compressed = opened.peek(1)[:1] == _GZIP  # a pipe may have one byte only; JSON does not begin with it
+            with gzip.open(opened) if compressed else opened as file:
+                while line := file.readline(_MAX_LINE + 1):
+                    size += len(line)
+                    if len(line) > _MAX_LINE or size > _MAX_CASES:
+                        expected = f"lines of at most {_MAX_LINE} bytes, {_MAX_CASES} in all"
+                        raise InvalidArgument(field="CASES", problem="too large", value=str(path), expected=expected)
+                    yield line.decode("utf-8")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InvalidArgument(
             field="CASES",
@@ -103,6 +106,12 @@ def read_cases(path: Path) -> Iterator[str]:
         raise InvalidArgument(
             field="CASES", problem="not UTF-8", value=str(path), expected="JSON lines in UTF-8, or a .gz of them"
         ) from error
+
+
+def _opened(path: Path) -> AbstractContextManager[io.BufferedReader]:
+    if str(path) == "-":
+        return nullcontext(open(sys.stdin.fileno(), "rb", closefd=False))
+    return path.open("rb")
 
 
 def use_kernels(data_dir: Path | None) -> None:

@@ -13,6 +13,8 @@ from dressage.errors import InvalidArgument
 from dressage.programs.pretty import to_python
 from dressage.programs.syntax import to_text
 from dressage.programs.trace import Step, Trace
+from dressage.programs.trace_json import step_values
+from dressage.sdk.texts import counted
 
 
 def evaluate(source: str, name: str, profile: str, *, count: int, as_json: bool, data_dir: Path | None) -> None:
@@ -71,7 +73,7 @@ def trace(source: str, name: str, profile: str, *, seed: int, shown: int, as_jso
                 "python": traced.printout.text,
                 "grid": list(traced.grid),
                 "legend": traced.legend,
-                "steps": [_step_values(step) for step in traced.steps[:shown]],
+                "steps": [step_values(step) for step in traced.steps[:shown]],
                 "return": traced.total,
                 "actions": traced.actions,
                 "calls": traced.calls,
@@ -90,11 +92,6 @@ def trace(source: str, name: str, profile: str, *, seed: int, shown: int, as_jso
     if len(traced.steps) > shown:
         print(f"… {len(traced.steps) - shown} more; --steps prints them")
     print(_ending(traced))
-
-
-def _step_values(step: Step) -> dict[str, Any]:
-    values = dataclasses.asdict(step)
-    return {key: value for key, value in values.items() if key != "view" and value not in ((), None)}
 
 
 def _step_line(number: int, step: Step) -> str:
@@ -159,5 +156,5 @@ def replay(path: Path, *, as_json: bool, data_dir: Path | None) -> int:
             print(
                 f"{row['task']}, {seed}: {row['field']}: expected {row['expected']}, got {row['got']}: {row['program']}"
             )
-        print(f"{result.cases} cases, {len(rows)} differences")
+        print(f"{counted(result.cases, 'case')}, {counted(len(rows), 'difference')}")
     return 1 if rows else 0

@@ -104,7 +104,10 @@ def sample(
 
 @app.command("replay")
 def replay(
-    cases: Annotated[Path, typer.Argument(metavar="CASES.jsonl", help="File of recorded cases; .gz is decompressed.")],
+    cases: Annotated[
+        Path,
+        typer.Argument(metavar="CASES.jsonl", help="Recorded cases, also compressed with gzip; - is standard input."),
+    ],
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:

@@ -98,6 +98,22 @@ def install_pack(
     print(f"environments: {', '.join(pack.environments)}")
 
 
+@environments.command("sync")
+def sync_tasks(
+    name: Annotated[str, typer.Argument(metavar="PACK", help="An installed pack with a registry of tasks: isaaclab.")],
+    write: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the registry of the tasks found.")] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Compare the tasks of an installed pack with the registry.
+
+    Prints tasks that are new, gone or changed, and what tasks need.
+    """
+    from dressage.cli import packs
+
+    packs.sync(name, write=write, as_json=as_json)
+
+
 def _key(prefix: str) -> str:
     """Return the prefix of keys that is meant; a session's id stands for all of its artifacts."""
     return prefix if prefix.startswith("sessions/") else f"sessions/{prefix}"

@@ -21,7 +21,7 @@ from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
 from dressage.local.connection import Connection, ServerOptions, connect, refuse_unusable
-from dressage.sdk import preflight, progress, screen
+from dressage.sdk import preflight, progress, screen, texts
 from dressage.sdk.curve_file import Picture
 
 _CANCEL_SECONDS = 60.0
@@ -57,8 +57,8 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
         if output_options.detach:
             return _detached(await connection.client.create_session(spec), connection, document, output_options)
         for name in await preflight.interrupted(connection):
-            watch = f"dressage sessions watch {progress.short(name)}{connection.flags}"
-            print_remark(f"{progress.short(name)} is interrupted and stays so; to continue it later: {watch}")
+            watch = f"dressage sessions watch {texts.short(name)}{connection.flags}"
+            print_remark(f"{texts.short(name)} is interrupted and stays so; to continue it later: {watch}")
         # Before the session exists, Ctrl-C simply ends the process.
         async with _signals() as signals:
             session = await connection.client.create_session(spec)
@@ -108,7 +108,7 @@ def _detached(
 
 def hints(session: str, connection: Connection) -> str:
     """Return the commands for a session that continues without this one."""
-    name, at = progress.short(session), connection.flags
+    name, at = texts.short(session), connection.flags
     return f"  follow: dressage sessions watch {name}{at}\n  cancel: dressage sessions cancel {name}{at}"
 
 
@@ -133,7 +133,7 @@ async def follow(
 
 def _server_ended(name: str, connection: Connection) -> errors.Unavailable:
     """Return the error of a session on a server that was another command's, and ended with that command."""
-    session = progress.short(name)
+    session = texts.short(name)
     return errors.Unavailable(
         f"the command whose server {session} used has ended, and so the session is interrupted. To continue it: "
         f"dressage sessions watch {session}{connection.flags}",
@@ -201,7 +201,7 @@ class Recorded:
 
 async def recorded(session: session_pb2.Session, connection: Connection) -> Recorded:
     """Return what an ended session has shown, so that only newer events are shown when it is resumed."""
-    view, token = screen.first_view(session), ""
+    view, token = screen.first_view(session, flags=connection.flags), ""
     async for response in connection.client.watch_session(session.name):
         view, token = progress.after(view, response), response.resume_token or token
     return Recorded(replace(view, lines=()), token)
@@ -220,7 +220,7 @@ async def show(
     :param earlier: events that are not shown again.
     """
     session = await connection.client.get_session(name)
-    view, token = screen.first_view(session), ""
+    view, token = screen.first_view(session, flags=connection.flags), ""
     if earlier is not None:
         view, token = (
             replace(earlier.view, max_iterations=view.max_iterations, started=time.monotonic()),

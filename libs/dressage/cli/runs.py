@@ -127,7 +127,7 @@ def _print_conditions(resource: Any) -> None:
 
 def _print_members(assignment: Any) -> None:
     from dressage.cli import output
-    from dressage.sdk.progress import return_text
+    from dressage.sdk.texts import return_text
 
     rows = [
         (

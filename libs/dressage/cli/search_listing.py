@@ -7,7 +7,7 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
-from dressage.sdk.progress import mean_text
+from dressage.sdk.texts import mean_text
 
 _COLUMNS = ("iteration", "phase", "author", "score", "candidates", "chosen", "returns", "episodes", "remark")
 _MAX_VALUES = 6

@@ -15,7 +15,7 @@ from dressage.cli import output, run, summary
 from dressage.cli.guidance import proposal
 from dressage.cli.listings import lineage_parts
 from dressage.local.connection import Connection, ServerOptions, execute
-from dressage.sdk.progress import score_text, short
+from dressage.sdk.texts import score_text, short
 
 _MAX_VIDEOS = 3
 _MAX_VIDEO_BYTES = 16 * 2**20

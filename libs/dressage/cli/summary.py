@@ -14,16 +14,8 @@ from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.durations import duration, seconds_waited, seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.lengths import saved_text
-from dressage.sdk.progress import (
-    counted,
-    is_search,
-    mean_text,
-    return_text,
-    score_text,
-    short,
-    target,
-)
-from dressage.sdk.texts import queue_text
+from dressage.sdk.progress import is_search, target
+from dressage.sdk.texts import counted, mean_text, queue_text, return_text, score_text, short
 
 
 async def collect(session: pb.Session, connection: Connection, *, curve: Picture | None = None) -> dict[str, Any]:
@@ -181,7 +173,8 @@ def text(facts: dict[str, Any]) -> Any:
 def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return state, scores, returns and effort of a session as texts; the state is the first."""
     session = facts["session"]
-    reasons = filter(None, (_queue(session), session.get("state_reason"), *_failure(session)))
+    waits = "waits for your approval" if _waits_for_approval(facts) else ""
+    reasons = filter(None, (_queue(session), waits, session.get("state_reason"), *_failure(session)))
     rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], "; ".join(reasons)))))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
@@ -214,6 +207,10 @@ def _confirmed(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     return [("confirmed", _score(again))] + (
         [("judged by", judged)] if judged and judged != first.get("judged") else []
     )
+
+
+def _waits_for_approval(facts: dict[str, Any]) -> bool:
+    return facts["session"].get("phase") == "PHASE_APPROVE" and facts["state"] in ("running", "interrupted")
 
 
 def _queue(session: dict[str, Any]) -> str:
@@ -324,6 +321,8 @@ def _next(facts: dict[str, Any]) -> list[tuple[bool, str]]:
         commands.append(f"dressage render {name} -o {name}.mp4{at}")
     elif facts["policy"] and facts["session"].get("method") == "program":
         commands.append(f"dressage render {name} -o {name}.gif{at}")
+    if _waits_for_approval(facts):
+        commands.insert(0, f"dressage sessions approve {name}{at}")
     if facts["state"] in ("interrupted", "pending", "running"):
         commands.append(f"dressage sessions watch {name}{at}")
     commands += [f"dressage sessions resume {name}{more}{at}" for more in _resume(facts)]

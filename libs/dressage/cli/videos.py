@@ -13,7 +13,7 @@ from dressage.cli import output
 from dressage.installation import install_command
 from dressage.local.connection import Connection, ServerOptions, connect
 from dressage.sdk.policy import policy_folder
-from dressage.sdk.progress import short
+from dressage.sdk.texts import short
 
 if TYPE_CHECKING:
     from dressage.policies import ProgramPolicy

@@ -1,4 +1,4 @@
-"""`make_batch`, which makes the batch of an environment id: MuJoCo's, cart-pole's, or one of any registered environment."""
+"""`make_batch`, which makes the batch of an environment id: MuJoCo's, cart-pole's, a pack's, or one of any registered environment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from dressage.envs import custom
 from dressage.envs.options import EnvOptions
+from dressage.envs.packs.registry import PACKS
 from dressage.envs.plain import is_plain
 from dressage.envs.protocol import BatchEnv
 from dressage.errors import InvalidArgument
@@ -31,10 +32,11 @@ def make_batch(
     :param fields: names of the state's fields that will be read; None for all. Fewer fields mean fewer copies.
     :raises NotFound: for an unknown environment or field.
     :raises InvalidArgument: for a bad number or option, or an environment that does not support the method ``reward``.
+    :raises FailedPrecondition: for an environment of a pack, in a process that was not started with a simulator.
     """
     options = options or EnvOptions()
     card = options.check(env_id)
-    if is_plain(env_id):
+    if is_plain(env_id) or (card.pack and not PACKS[card.pack].batched):
         expected = "an environment whose card lists the method 'reward'"
         raise InvalidArgument(field="environment", problem="it has no batch", value=env_id, expected=expected)
     check_count("num_envs", num_envs)
@@ -45,6 +47,11 @@ def make_batch(
         from dressage.envs.vector import VectorBatch
 
         return VectorBatch(card, num_envs, options=options, fields=fields)
+    if card.pack:
+        from dressage.envs.packs.batched.client import PackBatch
+        from dressage.sandbox import companion
+
+        return PackBatch(card, num_envs, options=options, fields=fields, channel=companion.channel())
     if env_id == "CartPole-v1":
         from dressage.envs.cart_pole import CartPoleBatch
 

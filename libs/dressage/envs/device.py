@@ -55,10 +55,18 @@ class DeviceEnv(Protocol):
     action_size: int
     action_kind: Literal["box", "discrete"]
     num_actions: int
+    action_low: Any
+    """(A,) numbers of numpy, as those of `BatchEnv`."""
+    action_high: Any
     provenance: Mapping[str, str]
 
     def init(self, key: Any) -> Carry:
-        """Start an episode in each environment, from a key of JAX."""
+        """Start an episode in each environment.
+
+        :param key: a key of JAX, or several (G,), which divide the environments into G groups in order. All draws of a group
+            come from its own key, so its episodes do not depend on the other groups.
+        :raises InvalidArgument: when G does not divide N.
+        """
         ...
 
     def step(self, carry: Carry, action: DeviceArray) -> tuple[Carry, DeviceStep]:

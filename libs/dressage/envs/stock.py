@@ -7,7 +7,7 @@ For a registered environment that is stock Gymnasium's; for a custom model it is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dressage.envs.fields import BoundField, sources_of
 from dressage.envs.layout import layout_of
 from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
+from dressage.envs.packs.registry import PACKS
 from dressage.envs.plain import is_plain, plain
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks import task as task_of
@@ -86,6 +87,8 @@ def _of_pack(card: EnvironmentCard, options: EnvOptions) -> Any:
 
 def source_of(card: EnvironmentCard, env: Any) -> Source:
     """Return how to read an environment of `make_stock`."""
+    if card.pack and PACKS[card.pack].batched:
+        return _simulated(card, env)
     if card.id.startswith(custom.GYMNASIUM) or card.pack:
         from dressage.envs.vector import bound_fields
 
@@ -118,6 +121,17 @@ def _observed(bound: Sequence[BoundField], card: EnvironmentCard, env: Any) -> S
         motion=lambda raw: (np.zeros((len(raw["steps"]), 0)), np.zeros((len(raw["steps"]), 0))),
         packages=("gymnasium", "numpy"),
         action=adapter.action,
+    )
+
+
+def _simulated(card: EnvironmentCard, env: Any) -> Source:
+    """Return how to read an environment of a batched simulator, which computes the fields itself."""
+    from dressage.envs.packs.batched.fields import bound_fields
+
+    simulated = env.unwrapped
+    observed = _observed(bound_fields(card), card, env)
+    return replace(
+        observed, read=lambda observation, steps: {**observed.read(observation, steps), **simulated.fields()}
     )
 
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import mujoco_warp
+import numpy as np
 import warp
 
 from dressage.envs.batch import check_count
@@ -66,6 +67,8 @@ class WarpEnv:
         self.num_envs = num_envs
         self.observation_size, self.action_size = self.card.observation_size, self.card.action_size
         self.action_kind, self.num_actions = self.card.action_kind, self.card.num_actions
+        self.action_low = np.array([part.low for part in self.card.action], np.float32)
+        self.action_high = np.array([part.high for part in self.card.action], np.float32)
         self._task, self._rules = task_of(env_id), rules_of(self.card, options)
         model = self._task.load()
         frame_skip = round(self.card.time_step / model.opt.timestep)
@@ -81,12 +84,15 @@ class WarpEnv:
         self.provenance: Mapping[str, str] = self._physics.provenance
 
     def init(self, key: Any) -> Carry:
-        key, starts = jax.random.split(key)
+        keys, starts = _split(jnp.reshape(key, -1))
+        if self.num_envs % len(keys):
+            expected = f"a divisor of {self.num_envs} environments"
+            raise InvalidArgument(field="key", value=f"{len(keys)} keys", expected=expected)
         raw, hidden = self._started(starts)
         for name, tracker in self._trackers.items():
             raw[name] = tracker.start(raw)
         elapsed = jnp.zeros(self.num_envs, jnp.int32)
-        return {"key": jax.random.key_data(key), "elapsed_steps": elapsed, **hidden, **_named(raw)}
+        return {"key": jax.random.key_data(keys), "elapsed_steps": elapsed, **hidden, **_named(raw)}
 
     def step(self, carry: Carry, action: DeviceArray) -> tuple[Carry, DeviceStep]:
         before = _raw_of(carry)
@@ -102,10 +108,10 @@ class WarpEnv:
         for name, tracker in self._trackers.items():
             after[name] = tracker.step(before, after)
         done = terminated | truncated
-        key, starts = jax.random.split(jax.random.wrap_key_data(carry["key"]))
+        keys, starts = _split(jax.random.wrap_key_data(carry["key"]))
         raw, hidden = self._restarted(done, starts, after, hidden)
         following = {
-            "key": jax.random.key_data(key),
+            "key": jax.random.key_data(keys),
             "elapsed_steps": jnp.where(done, 0, elapsed),
             **hidden,
             **_named(raw),
@@ -132,32 +138,30 @@ class WarpEnv:
         return {"environment": environment_bytes(self.card.id), **jax.device_get(carry)}
 
     def restore(self, snapshot: Mapping[str, DeviceArray]) -> Carry:
-        shapes = {name: entry.shape for name, entry in self._shapes().items()}
-        check_snapshot(snapshot, self.card.id, shapes)
-        return {name: jnp.asarray(snapshot[name], entry.dtype) for name, entry in self._shapes().items()}
+        groups = max(1, len(np.atleast_2d(snapshot.get("key", ()))))
+        arrays: dict[str, Any] = jax.eval_shape(self.init, jax.random.split(jax.random.key(0), groups))
+        check_snapshot(snapshot, self.card.id, {name: entry.shape for name, entry in arrays.items()})
+        return {name: jnp.asarray(snapshot[name], entry.dtype) for name, entry in arrays.items()}
 
-    def _shapes(self) -> dict[str, Any]:
-        shapes: dict[str, Any] = jax.eval_shape(self.init, jax.random.key(0))
-        return shapes
-
-    def _started(self, key: Any) -> tuple[dict[str, DeviceArray], Carry]:
-        """Return the arrays of N first states, and what the simulator carries along."""
+    def _started(self, keys: Any) -> tuple[dict[str, DeviceArray], Carry]:
+        """Return the arrays of N first states from the groups' keys (G,), and what the simulator carries along."""
         scale = self._rules.reset_noise_scale or 0.0
         initial: DeviceArray = jnp.asarray(self._initial_qpos, jnp.float32)
 
         def start(key: Any) -> tuple[DeviceArray, DeviceArray]:
             return self._task.start(KeyDraws(key), initial, nv=self._nv, scale=scale)
 
-        qpos, qvel = jax.vmap(start)(jax.random.split(key, self.num_envs))
+        each = jax.vmap(lambda key: jax.random.split(key, self.num_envs // len(keys)))(keys)
+        qpos, qvel = jax.vmap(start)(each.reshape(-1))
         return self._physics.forward(qpos, qvel)
 
     def _restarted(
-        self, done: DeviceArray, key: Any, after: dict[str, DeviceArray], hidden: Carry
+        self, done: DeviceArray, keys: Any, after: dict[str, DeviceArray], hidden: Carry
     ) -> tuple[dict[str, DeviceArray], Carry]:
         """Return the arrays with a new episode where one has ended. Nothing is computed where none has."""
 
         def restart(_: None) -> tuple[dict[str, DeviceArray], Carry]:
-            fresh, inner = self._started(key)
+            fresh, inner = self._started(keys)
             for name, tracker in self._trackers.items():
                 fresh[name] = tracker.start(fresh)
             raw = {name: _selected(done, fresh[name], array) for name, array in after.items()}
@@ -190,8 +194,10 @@ class Physics:
         start = mujoco.MjData(model)
         mujoco.mj_forward(model, start)
         try:
-            self._model = mujoco_warp.put_model(model)
-            self._data = mujoco_warp.put_data(model, start, nworld=worlds, njmax=constraints or _space(model))
+            # Where JAX computes: Warp would choose a GPU that it finds, also where JAX has none.
+            with warp.ScopedDevice(warp.device_from_jax(jax.devices()[0])):
+                self._model = mujoco_warp.put_model(model)
+                self._data = mujoco_warp.put_data(model, start, nworld=worlds, njmax=constraints or _space(model))
         except NotImplementedError as error:
             message = f"MuJoCo Warp does not support this model: {error}. Train it on a pool of CPU cores."
             raise FailedPrecondition(message, reason="MODEL_NOT_ON_DEVICE") from error
@@ -279,6 +285,12 @@ def _selected(rows: DeviceArray, one: DeviceArray, other: DeviceArray) -> Device
     """Return ``one`` where the row's flag (N,) is set, else ``other``."""
     chosen: DeviceArray = jnp.where(rows.reshape(-1, *[1] * (other.ndim - 1)), one, other)
     return chosen
+
+
+def _split(keys: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
+    """Return two keys (G,) and (G,) of each."""
+    both = jax.vmap(jax.random.split)(keys)
+    return both[:, 0], both[:, 1]
 
 
 def _named(raw: Mapping[str, DeviceArray]) -> Carry:

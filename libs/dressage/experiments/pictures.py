@@ -15,7 +15,7 @@ from typing import Any
 from dressage.experiments.analysis import Analysis, CurveLine
 from dressage.experiments.statistics import Interval
 from dressage.experiments.successes import Success
-from dressage.sdk.progress import counted
+from dressage.sdk.texts import counted
 
 _COLUMNS = 3
 _PANEL = (4.2, 3.2)

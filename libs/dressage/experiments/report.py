@@ -11,7 +11,7 @@ from dressage.experiments.published import Published, PublishedValue
 from dressage.experiments.records import Record
 from dressage.experiments.statistics import CONFIDENCE, Interval, Summary
 from dressage.sdk.durations import duration
-from dressage.sdk.progress import counted
+from dressage.sdk.texts import counted
 
 _SIGNIFICANT = 0.05
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _STOP_SECONDS = 60.0
 _LOG_BYTES = 20_000_000
+_RECORDINGS_FILE = "recordings.path"
 
 Stop = Callable[[], Awaitable[None]]
 
@@ -76,7 +77,8 @@ class LocalStack:
         :param api_base: API endpoint of the language model's provider.
         :param api_bases: further endpoints, which sessions may choose for single roles.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
-        :param recordings: folder of recorded sessions, for models named `recorded/NAME`.
+        :param recordings: folder of recorded sessions, for models named `recorded/NAME`; by default the last one that a stack
+            on this data folder was given, so that an interrupted replay can be continued.
         :param console: host:port of the console, under the same rule as `address`; None: no console.
         :param log: output of the log as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
@@ -85,12 +87,13 @@ class LocalStack:
         check_exposure(address, token)
         if console is not None:
             check_exposure(console, token, field="--console")
+        if metrics is not None:
+            split_address(f"0.0.0.0{metrics}" if metrics.startswith(":") else metrics, field="--metrics")
         _make_folder(data_dir)
         token = token or _own_token(data_dir)
         _configure_logs(data_dir, log)
-        artifacts = data_dir / "artifacts"
-        stack = cls(address="", artifacts=artifacts, token=token)
-        common = {"store_url": str(artifacts), "auth_token": None, "metrics_address": None}
+        stack = cls(address="", artifacts=data_dir / "artifacts", token=token)
+        common = {"store_url": str(stack.artifacts), "auth_token": None, "metrics_address": None}
         # The metrics are per process, so one service exposes those of all.
         public = {
             **common,
@@ -103,28 +106,32 @@ class LocalStack:
             "hold": hold,
             "database_url": None,
         }
-        model: dict[str, Any] = {"api_base": api_base} if api_base else {}
-        if api_bases:
-            model["api_bases"] = dict.fromkeys(api_bases, "")
-        if recordings is not None:
-            model["recordings"] = str(recordings)
         try:
             if not full and "recover" in _settings_type("dressage_orchestrator").model_fields:
                 api = await stack._launch("dressage_orchestrator", {**public, "recover": False})
                 stack.address = stack.public = api.address
                 return stack
-            leaves = await stack._launch_leaves(common, model)
-            api = await stack._launch("dressage_orchestrator", {**public, **leaves})
-            stack.address, stack.public = _reachable(api.local_address), api.address
-            if console is not None:
-                front = {**public, "address": console, "orchestrator_address": stack.address, "metrics_address": None}
-                page = await stack._launch("dressage_console", front)
-                stack.console = f"{'https' if tls else 'http'}://{_reachable(page.address)}"
+            known = recordings_of(data_dir, recordings)
+            leaves = await stack._launch_leaves(common, _model_settings(api_base, api_bases, known))
+            await stack._launch_public({**public, **leaves}, console)
             stack._announce(data_dir / SERVER_FILE)
         except BaseException:
             await stack.stop()
             raise
         return stack
+
+    async def _launch_public(self, values: dict[str, Any], console: str | None) -> None:
+        """Start the orchestrator, and the console if it is requested."""
+        settings = _settings_of("dressage_orchestrator", values)
+        api = await self._start("dressage_orchestrator", settings)
+        self.address, self.public = _reachable(api.local_address), api.address
+        if console is None:
+            return
+        front = {**values, "address": console, "orchestrator_address": self.address, "metrics_address": None}
+        # People log in where the orchestrator's signed tokens come from.
+        front |= {"oidc_issuer": settings.oidc_issuer, "oidc_client_id": settings.oidc_audience}
+        page = await self._launch("dressage_console", front)
+        self.console = f"{'https' if values['tls_cert'] else 'http'}://{_reachable(page.address)}"
 
     async def _launch_leaves(self, common: dict[str, Any], model: dict[str, Any]) -> dict[str, str]:
         """Start the services that the orchestrator calls; returns their addresses and its tokens, by setting.
@@ -145,12 +152,10 @@ class LocalStack:
         return settings["orchestrator"]
 
     async def _launch(self, package: str, values: dict[str, Any]) -> RunningService:
-        """Start one service."""
-        settings_type = _settings_type(package)
-        known = settings_type.model_fields
-        if "api_base" in values and "api_base" not in known:
-            raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
-        settings = _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
+        """Start one service with those of the settings that it has."""
+        return await self._start(package, _settings_of(package, values))
+
+    async def _start(self, package: str, settings: Any) -> RunningService:
         wiring = importlib.import_module(f"{package}.wiring")
         service: RunningService = await wiring.start(settings)
         self._stops.append(service.stop)
@@ -196,6 +201,33 @@ def _make_folder(data_dir: Path) -> None:
         ) from error
 
 
+def recordings_of(data_dir: Path, given: Path | None) -> Path | None:
+    """The folder of recorded sessions, which the data folder remembers; None if there is none."""
+    from dressage.artifacts.atomic import write_bytes
+
+    path = data_dir / _RECORDINGS_FILE
+    if given is not None:
+        write_bytes(path, os.fsencode(given.absolute()))
+        return given
+    try:
+        known = Path(os.fsdecode(path.read_bytes()))
+    except OSError:
+        return None
+    return known if known.is_dir() else None
+
+
+def _model_settings(api_base: str | None, api_bases: Sequence[str], recordings: Path | None) -> dict[str, Any]:
+    """Settings of llm-agent; those that are not given are read from the environment."""
+    settings: dict[str, Any] = {}
+    if api_base:
+        settings["api_base"] = api_base
+    if api_bases:
+        settings["api_bases"] = dict.fromkeys(api_bases, "")
+    if recordings is not None:
+        settings["recordings"] = str(recordings)
+    return settings
+
+
 def _own_token(data_dir: Path) -> str:
     """The token of a data folder, generated on first use. It is kept, so that clients survive a restart of the server."""
     from dressage.artifacts.atomic import write_bytes
@@ -217,7 +249,7 @@ def check_exposure(address: str, token: str | None, *, field: str = "--address")
     :raises InvalidArgument: if the address is malformed, or is not loopback and there is no token.
     """
     if not address.endswith(":0"):
-        split_address(address)
+        split_address(address, field=field)
     if not is_private(address) and not token:
         raise errors.InvalidArgument(
             field=field, value=address, expected="a loopback address, or a token (--token or DRESSAGE_TOKEN)"
@@ -233,6 +265,15 @@ def _settings_type(package: str) -> Any:
             "or give a server with --address",
             reason="MISSING_EXTRA",
         ) from error
+
+
+def _settings_of(package: str, values: dict[str, Any]) -> Any:
+    """The settings of a service: those of `values` that it has, and the environment's."""
+    settings_type = _settings_type(package)
+    known = settings_type.model_fields
+    if "api_base" in values and "api_base" not in known:
+        raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
+    return _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
 
 
 def _make_settings(settings_type: Any, values: dict[str, Any]) -> Any:

@@ -3,7 +3,8 @@
 Started by file name with one argument, a JSON object: ``parent`` (process id), ``target`` ("module:function", or null where
 the first message names it), ``preload`` (modules to import before that message), ``read_fd``, ``write_fd``, ``max_bytes``,
 ``import_path`` (the value of sys.path), ``scratch``, ``read_only``, ``hidden``, ``devices``, ``cpus``, ``limits``,
-``unsandboxed``, ``heartbeat_fd`` (of `dressage.sandbox.heartbeat`, or null).
+``unsandboxed``, ``heartbeat_fd`` (of `dressage.sandbox.heartbeat`, or null), ``companion`` (descriptors of
+`dressage.sandbox.companion` to read from and to write to, or an empty list).
 Site initialisation is off, so that no .pth file runs before the lock-down.
 """
 
@@ -39,6 +40,10 @@ def main() -> None:
         from dressage.sandbox import heartbeat
 
         heartbeat.attach(config["heartbeat_fd"])
+    if config["companion"]:
+        from dressage.sandbox import companion
+
+        companion.attach(*config["companion"])
     channel = Channel(config["read_fd"], config["write_fd"], max_bytes=config["max_bytes"])
     try:
         for name in config["preload"]:

@@ -285,6 +285,15 @@ class Channel:
             os.close(self._read_fd)
             os.close(self._write_fd)
 
+    def release(self) -> tuple[int, int]:
+        """Give the descriptors for reading and writing to the caller, who closes them; the channel is closed.
+
+        :raises ChannelClosed: it is closed already.
+        """
+        self._usable()
+        self._closed = True
+        return self._read_fd, self._write_fd
+
     def _usable(self) -> None:
         if self._closed:
             raise ChannelClosed("the channel is closed")

@@ -146,6 +146,8 @@ class SandboxProcess:
         self._usage = Usage()
         self._begin = time.monotonic()
         self._awaits_target = False
+        self._python = sys.executable
+        self._companion: Channel | None = None
         self._page = Page() if limits.call_seconds is not None else None
         self._stall = StallWatch(limits.call_seconds or 0.0)
         self.channel: Channel
@@ -168,6 +170,8 @@ class SandboxProcess:
         devices: Sequence[Path] = (),
         max_message_bytes: int = MAX_BYTES,
         allow_unsandboxed: bool = False,
+        python: str = "",
+        companion: Channel | None = None,
     ) -> SandboxProcess:
         """Start ``target`` in a locked-down process.
 
@@ -185,6 +189,8 @@ class SandboxProcess:
             folder that it names may be read.
         :param devices: device files that it may open (those of a GPU).
         :param allow_unsandboxed: run with rlimits only where the kernel lacks a feature; for trusted code.
+        :param python: interpreter; empty: the one that runs this process.
+        :param companion: the channel to another sandboxed process, which this one gets as `companion.channel`. It is closed here.
         :raises FailedPrecondition: the kernel lacks Landlock or seccomp and ``allow_unsandboxed`` is not set.
         :raises InvalidArgument: a malformed target, or a scratch folder that does not exist.
         """
@@ -214,6 +220,7 @@ class SandboxProcess:
         }
         environment = _environment(scratch, threads, env, folders)
         process = cls(config=config, environment=environment, limits=limits, scratch=scratch)
+        process._python, process._companion = python or sys.executable, companion
         process._awaits_target = target is None
         process._launch()
         return process
@@ -282,9 +289,11 @@ class SandboxProcess:
         from_child_read, from_child_write = os.pipe()
         page = None if self._page is None else self._page.descriptor
         config = {**self._config, "read_fd": to_child_read, "write_fd": from_child_write, "heartbeat_fd": page}
+        shared = () if self._companion is None else self._companion.release()
+        config["companion"] = list(shared)
         # -P, -s and -S with this environment isolate as -I does, and keep PYTHONHASHSEED in force.
-        command = [sys.executable, "-P", "-s", "-S", "-B", child.__file__, json.dumps(config)]
-        descriptors = (to_child_read, from_child_write)
+        command = [self._python, "-P", "-s", "-S", "-B", child.__file__, json.dumps(config)]
+        descriptors = (to_child_read, from_child_write, *shared)
         self.channel = Channel(from_child_read, to_child_write, max_bytes=config["max_bytes"])
         _widen(from_child_read, to_child_write)
         try:

@@ -16,7 +16,7 @@ from dressage.local.connection import Connection
 from dressage.sdk.curve_data import Returns, combine, combine_evaluations, read_rows, scores, stock_returns
 from dressage.sdk.curve_file import CURVE_FILE, Picture
 from dressage.sdk.curve_picture import References, draw
-from dressage.sdk.progress import short
+from dressage.sdk.texts import short
 
 _POLICY = re.compile(r"^(?P<members>.+/assignments/[^/]+/members)/(?P<member>[^/]+)/policy$")
 _METRICS = re.compile(r"/members/(?P<config>[^/]+)-s\d+/metrics\.jsonl$")

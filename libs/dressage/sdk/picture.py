@@ -11,7 +11,9 @@ from rich.text import Text
 
 from dressage.api.v1 import session_pb2
 from dressage.sdk.durations import duration
-from dressage.sdk.progress import MemberView, View, evaluating, phase_text, return_text, search_parts, short
+from dressage.sdk.event_lines import phase_text
+from dressage.sdk.progress import MemberView, View, evaluating, search_parts
+from dressage.sdk.texts import return_text, short
 
 _BAR_WIDTH = 24
 

@@ -20,7 +20,8 @@ from dressage.policies import Policy, ProgramPolicy
 from dressage.sdk.durations import seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.policy import load_path
-from dressage.sdk.progress import is_search, mean_text, target
+from dressage.sdk.progress import is_search, target
+from dressage.sdk.texts import mean_text
 
 if TYPE_CHECKING:
     from dressage.sdk.code_policy import SandboxedPolicy

@@ -20,7 +20,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
 from dressage.client.loop import LoopThread
 from dressage.local.connection import Connection, ServerOptions, Start, connect, refuse_unusable
-from dressage.sdk import preflight, progress, screen
+from dressage.sdk import preflight, progress, screen, texts
 from dressage.sdk.argument_names import python_names
 from dressage.sdk.arguments import (
     config_texts,
@@ -314,7 +314,7 @@ def _opened(server: ServerOptions, *, start: Start) -> Iterator[_Place]:
 
 def _follow(place: _Place, session: str, *, quiet: bool, on_event: OnEvent | None) -> None:
     """Show a session until it ends."""
-    view = screen.first_view(place.client.get_session(session))
+    view = screen.first_view(place.client.get_session(session), flags=place.connection.flags)
     try:
         with nullcontext(_nothing) if quiet else screen.opened(view) as update:
             for response in place.client.watch_session(session):
@@ -334,7 +334,7 @@ def _nothing(view: progress.View, event: event_pb2.Event) -> None:
 def _interrupt(place: _Place, session: str) -> None:
     """Cancel a session that no other process would continue."""
     if place.connection.kind != "stack":
-        name, flags = progress.short(session), place.connection.flags
+        name, flags = texts.short(session), place.connection.flags
         _print(f"{session} continues at {place.client.address}; cancel it with: dressage sessions cancel {name}{flags}")
         return
     _print(f"cancelling {session}; a second interrupt leaves at once")

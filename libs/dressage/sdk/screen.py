@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, TextIO
 
 from dressage.api.v1 import event_pb2, session_pb2
-from dressage.sdk import progress
+from dressage.sdk import event_lines, progress
 from dressage.sdk.checkpoints import Checkpoints
 from dressage.sdk.durations import seconds_waited
 from dressage.terminal import PrintableStream, make_console
@@ -26,8 +26,11 @@ Update = Callable[[progress.View, event_pb2.Event], None]
 """Shows the view after an event."""
 
 
-def first_view(session: session_pb2.Session) -> progress.View:
-    """The view of a session before its first event."""
+def first_view(session: session_pb2.Session, *, flags: str = "") -> progress.View:
+    """The view of a session before its first event.
+
+    :param flags: see `View.flags`.
+    """
     # A session that is joined late has run for a while; a clock that differs must not make that negative.
     ran = time.time() - session.start_time.ToSeconds() - seconds_waited(session)
     ran = max(0.0, ran) if session.HasField("start_time") else 0.0
@@ -37,6 +40,7 @@ def first_view(session: session_pb2.Session) -> progress.View:
         started=time.monotonic() - ran,
         max_iterations=session.spec.max_iterations,
         method=session.method,
+        flags=flags,
         goal=session.goal if target is None else f"{target:g}",
         evaluations=session.spec.reward.evaluations,
         checkpoints=Checkpoints(judged=not session.spec.reward.train_only),
@@ -117,7 +121,7 @@ class _SearchLines:
                 return None
             self._improved_at = now
         if not progress.is_routine(event, method=view.method):
-            return progress.line(event, method=view.method)
+            return event_lines.line(event, method=view.method, flags=view.flags)
         due = view.iteration >= self._next_iteration or now - self._shown_at >= _SEARCH_LINE_SECONDS
         if kind != "scored" or not due:
             return None

@@ -16,7 +16,7 @@ from dressage.errors import FailedPrecondition
 from dressage.installation import install_command
 from dressage.local.connection import Connection
 from dressage.sdk.curve_file import CURVE_FILE, Picture, write_figure
-from dressage.sdk.progress import short
+from dressage.sdk.texts import short
 
 _NOTHING = "no candidate was evaluated"
 _DRAWN_TITLE = 70

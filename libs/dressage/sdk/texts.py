@@ -1,6 +1,8 @@
-"""Numbers and places as text."""
+"""Numbers, names and places as text."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from dressage.api.v1 import session_pb2
 
@@ -13,3 +15,29 @@ def counted(number: int, noun: str) -> str:
 def queue_text(queue: session_pb2.QueuePlace) -> str:
     """Return a place in the queue as text: ``waits in the queue (2 of 5): the server runs as many …``."""
     return f"waits in the queue ({queue.place} of {queue.length}): {queue.reason}"
+
+
+def short(name: str) -> str:
+    """Return the last part of a resource name; the id of an environment may have a namespace, as in ``karel/DoorKey``."""
+    prefix = "environments/"
+    return name.removeprefix(prefix) if name.startswith(prefix) else name.rsplit("/", 1)[-1]
+
+
+def return_text(value: float, *, decimals: int = 0) -> str:
+    """Return a return as text, with an exponent if it is large."""
+    return f"{value:z.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
+
+
+def score_text(value: float) -> str:
+    """Return a score as text: with two decimals if it is small, else as a return."""
+    return f"{value:z.2f}" if abs(value) < 100 else return_text(value)
+
+
+def mean_text(value: float) -> str:
+    """Return a mean return as text: `0.74`, `498.2`."""
+    return f"{value:z.2f}" if abs(value) < 100 else return_text(value, decimals=1)
+
+
+def mean(values: Any) -> float | None:
+    """Return the mean of numbers; None if there are none."""
+    return sum(values) / len(values) if len(values) else None

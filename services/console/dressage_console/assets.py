@@ -28,17 +28,22 @@ _WASM_POLICY = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connec
 _WASM_WORKER = "assets/mujoco-worker-"
 """The only script that may compile WebAssembly."""
 
+_SELF = "'self'"
+
 _NOT_BUILT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Dressage</title>
 <h1>Dressage</h1><p>This installation has no built page. Build it with <code>make console</code> and reload.</p>
 <p>The API is served: see <code>docs/console.md</code>.</p></html>"""
 
 
-def page_policy(nonce: str) -> str:
-    """The Content-Security-Policy of the page: nothing from elsewhere, no inline script, styles only with the nonce."""
+def page_policy(nonce: str, provider: str = "") -> str:
+    """The Content-Security-Policy of the page: nothing from elsewhere, no inline script, styles only with the nonce.
+
+    :param provider: origin of the identity provider, the only other place that the page may connect to; empty: none.
+    """
     return (
         f"default-src 'none'; script-src 'self'; style-src 'self' 'nonce-{nonce}'; img-src 'self' data:; font-src 'self'; "
-        "media-src 'self'; connect-src 'self'; worker-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
+        f"media-src 'self'; connect-src {' '.join(filter(None, (_SELF, provider)))}; worker-src 'self'; manifest-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
 
@@ -50,10 +55,14 @@ class _File:
 
 
 class Assets:
-    """The built files, in memory: they are small, and no request reaches the file system."""
+    """The built files, in memory: they are small, and no request reaches the file system.
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    :param provider: see `page_policy`.
+    """
+
+    def __init__(self, folder: Path = FOLDER, *, provider: str = "") -> None:
         self._files = _load(folder)
+        self._provider = provider
 
     @property
     def built(self) -> bool:
@@ -86,7 +95,7 @@ class Assets:
 
     def _page(self) -> Response:
         nonce = secrets.token_urlsafe(18)
-        headers = {"content-security-policy": page_policy(nonce), "cache-control": "no-store"}
+        headers = {"content-security-policy": page_policy(nonce, self._provider), "cache-control": "no-store"}
         if not self.built:
             return HTMLResponse(_NOT_BUILT, headers=headers)
         return HTMLResponse(

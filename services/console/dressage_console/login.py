@@ -3,11 +3,14 @@
 A page sends the token once, from the fragment of its address or a form. The token is checked by a call of the
 orchestrator and then kept in a cookie (HttpOnly, SameSite=Strict), because `<video>` and downloads send no header. Cookies
 ignore ports, so the cookie's name contains the port: two servers of one machine do not log each other out.
+
+With an identity provider the page gets the token there, by the authorization code flow with PKCE, and sends it in the same way.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
@@ -23,6 +26,20 @@ _PROBE = SERVICES["dressage.v1.EnvironmentService"].methods_by_name["ListEnviron
 _PROBE_MS = 10_000.0
 _MAX_TOKEN = 8_192
 _HTTP = {grpc.StatusCode.UNAUTHENTICATED: 401, grpc.StatusCode.PERMISSION_DENIED: 403}
+
+
+@dataclass(frozen=True)
+class Provider:
+    """An identity provider (OpenID Connect), and the page's client id there."""
+
+    issuer: str
+    client_id: str
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port: the only other place that the page may connect to."""
+        scheme, _, rest = self.issuer.partition("://")
+        return f"{scheme}://{rest.partition('/')[0]}"
 
 
 def cookie_name(host: str) -> str:
@@ -47,15 +64,18 @@ def authorization(headers: Any) -> str | None:
     return f"Bearer {entry.value}" if entry is not None and entry.value else None
 
 
-def routes(upstream: Upstream, *, secure: bool = False) -> list[Route]:
-    """`/login`: GET whether calls are accepted, POST a token, DELETE the cookie.
+def routes(upstream: Upstream, *, secure: bool = False, provider: Provider | None = None) -> list[Route]:
+    """`/login`: GET whether calls are accepted and where people log in, POST a token, DELETE the cookie.
 
+    :param provider: where people log in; None: with a token only.
     :param secure: browsers come by HTTPS, whatever this server sees: the cookie is for HTTPS only.
     """
 
     async def read(request: Request) -> Response:
         code = await probe(upstream, authorization(request.headers))
-        return JSONResponse({"authenticated": code == 200}, code if code == 502 else 200, _NO_STORE)
+        oidc = {"issuer": provider.issuer, "clientId": provider.client_id} if provider else None
+        body = {"authenticated": code == 200, "oidc": oidc}
+        return JSONResponse(body, code if code == 502 else 200, _NO_STORE)
 
     async def log_in(request: Request) -> Response:
         token = await _token(request)

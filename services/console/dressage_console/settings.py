@@ -31,6 +31,16 @@ class Settings(ProcessSettings):
         6 * 3600.0, gt=0, le=7 * 86400, description="deadline of a stream that states none; watchers then resume it"
     )
     max_streams: int = Field(512, ge=1, le=100_000, description="maximum number of open streams")
+    oidc_issuer: str = Field(
+        "",
+        pattern=r"^(https?://[^/?#\s;,'\"]+(/[^?#\s;,'\"]*)?)?$",
+        description="identity provider (OpenID Connect) where people log in; empty: the page asks for a token",
+    )
+    oidc_client_id: str = Field(
+        "",
+        max_length=200,
+        description="the page's client id there, which is the audience that the orchestrator expects",
+    )
     prometheus_url: str = Field(
         "",
         pattern="^(https?://.*)?$",

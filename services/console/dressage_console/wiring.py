@@ -31,6 +31,7 @@ def application(
     static: Path = FOLDER,
     secure_cookies: bool = False,
     usage: Usage | None = None,
+    provider: login.Provider | None = None,
 ) -> Starlette:
     """The console as an ASGI application.
 
@@ -38,6 +39,7 @@ def application(
     :param static: folder of the built page.
     :param secure_cookies: the cookie of the login is for HTTPS only.
     :param usage: figures of a Prometheus server; None: there is none.
+    :param provider: where people log in; None: with a token only.
     """
 
     async def health(request: Request) -> Response:
@@ -47,10 +49,10 @@ def application(
     routes = [
         *(Mount(service.path, app=service) for service in api),
         Route("/healthz", health),
-        *login.routes(upstream, secure=secure_cookies),
+        *login.routes(upstream, secure=secure_cookies, provider=provider),
         *artifacts.routes(upstream),
         *figures.routes(upstream, usage or Usage("")),
-        *Assets(static).routes(),
+        *Assets(static, provider=provider.origin if provider else "").routes(),
     ]
     return Starlette(routes=routes, middleware=[Middleware(Protection, hosts=hosts)])
 
@@ -69,7 +71,9 @@ async def start(settings: Settings) -> RunningService:
     hosts = settings.allowed_hosts or (LOOPBACK_NAMES if ipaddress.ip_address(host).is_loopback else ())
     tls = (settings.tls_cert, settings.tls_key) if settings.tls_cert and settings.tls_key else None
     usage = Usage(settings.prometheus_url, settings.prometheus_selector)
-    app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies, usage=usage)
+    issuer = settings.oidc_issuer
+    provider = login.Provider(issuer, settings.oidc_client_id) if issuer and settings.oidc_client_id else None
+    app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies, usage=usage, provider=provider)
     server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
     address = await server.start()
     structlog.get_logger("dressage.console").info("listening", address=address)

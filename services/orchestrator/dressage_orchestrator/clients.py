@@ -216,6 +216,11 @@ class RendererClient:
         answer: renderer_pb.RenderResponse = await _call(self._stub.Render, request, self._seconds)
         return answer
 
+    async def record_poses(self, request: renderer_pb.RecordPosesRequest) -> renderer_pb.RecordPosesResponse:
+        """Compute and store the poses of a trajectory."""
+        answer: renderer_pb.RecordPosesResponse = await _call(self._stub.RecordPoses, request, self._seconds)
+        return answer
+
 
 async def all_of(*calls: Awaitable[T]) -> list[T | DressageError]:
     """Await all calls; each result is a value or a domain error. Other errors are raised after all calls have ended."""

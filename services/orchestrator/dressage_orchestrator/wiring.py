@@ -176,6 +176,8 @@ async def _assemble(
     membership = _Membership(settings, database, fenced) if database.shared and settings.recover else None
     executor = membership.replica.id if membership else SINGLE_EXECUTOR
     controller = _controller(settings, database, tokens, executor)
+    default = settings.default_pool
+    devices = DevicePools.here(default) if pools is None else DevicePools.of(pools, default)
     engine = Engine(
         settings=settings,
         database=database,
@@ -184,11 +186,13 @@ async def _assemble(
         loop=loop,
         wakeups=Wakeups(),
         stopping=membership.stopping if membership else threading.Event(),
+        device_pools=devices.names,
+        cpu_pool=devices.cpu,
         **await _clients(settings, stack),
     )
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
     controller.notify, controller.held = workflows.wake, workflows.held
-    names = {settings.default_pool} if pools is None else set(pools)
+    names = {default, *devices.names} if pools is None else set(pools)
     local = Capacity(max(1, available_cores() // settings.max_parallel_runs), max_runs=settings.max_parallel_runs)
     cores = partial(_cores_of, pools, local.cores)
     service = Sessions(
@@ -201,7 +205,7 @@ async def _assemble(
         pools=names,
         machine=partial(_machine_of, pools),
         quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
-        devices=DevicePools.of(pools, settings.default_pool),
+        devices=devices,
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)
     runs = RunServicer(
@@ -397,7 +401,7 @@ def _server(
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
     server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
-    environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages)
+    environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages, engine.renderer)
     intents = IntentServicer(engine.agent, service, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, notifier, pages)
     add = server.add

@@ -81,6 +81,25 @@ class FramesJob:
         }
 
 
+@dataclass(frozen=True)
+class PosesJob:
+    """Poses to compute.
+
+    :param trajectory: file to read.
+    :param poses: file to write.
+    """
+
+    trajectory: Path
+    poses: Path
+
+    def request(self) -> dict[str, Any]:
+        """Return the job as a message to a worker."""
+        return {"kind": "poses", "trajectory": str(self.trajectory), "poses": str(self.poses)}
+
+
+Job = RenderJob | FramesJob | PosesJob
+
+
 class RenderPool:
     """Renders videos in child processes.
 
@@ -118,7 +137,11 @@ class RenderPool:
         clip = Path(report["clip"]) if report["clip"] else None
         return Sampled(**(report | files | {"times": tuple(report["times"]), "clip": clip}))
 
-    def _do(self, job: RenderJob | FramesJob, *, timeout: float, cancelled: threading.Event | None) -> dict[str, Any]:
+    def poses(self, job: PosesJob, *, timeout: float, cancelled: threading.Event | None = None) -> int:
+        """Compute poses; blocks until they are written. Return the number of states. Raises the errors of `sample`."""
+        return int(self._do(job, timeout=timeout, cancelled=cancelled)["rows"])
+
+    def _do(self, job: Job, *, timeout: float, cancelled: threading.Event | None) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         if not self._places.acquire(blocking=False):
             raise ResourceExhausted(
@@ -164,9 +187,7 @@ class _Worker:
         self._stderr: IO[bytes] | None = None
         self._stopped = False
 
-    def do(
-        self, job: RenderJob | FramesJob, *, deadline: float, timeout: float, cancelled: threading.Event
-    ) -> dict[str, Any]:
+    def do(self, job: Job, *, deadline: float, timeout: float, cancelled: threading.Event) -> dict[str, Any]:
         """Send the job to the worker and wait for its report."""
         request = job.request()
         for attempt in range(_ATTEMPTS):

@@ -57,6 +57,13 @@ class RendererServicer(rpc.RendererServiceServicer):
             reused=stored.reused,
         )
 
+    async def RecordPoses(self, request: pb.RecordPosesRequest, context: Any) -> pb.RecordPosesResponse:
+        """Compute and store the poses of a recorded trajectory."""
+        rows = await self._renderer.poses(
+            trajectory=request.trajectory, poses=request.poses, timeout=context.time_remaining()
+        )
+        return pb.RecordPosesResponse(poses=request.poses, states=rows)
+
 
 def sampling_of(request: pb.RenderFramesRequest) -> SamplingOptions:
     """Return the request's options; 0 means the default.

@@ -15,7 +15,7 @@ from dressage.errors import NotFound
 
 from dressage_renderer import metrics
 from dressage_renderer.options import RenderOptions
-from dressage_renderer.pool import FramesJob, RenderJob, RenderPool
+from dressage_renderer.pool import FramesJob, PosesJob, RenderJob, RenderPool
 from dressage_renderer.sampling import SamplingOptions
 from dressage_renderer.stored import StoredFrames, read_list, store_frames
 from dressage_renderer.video import RenderReport
@@ -109,6 +109,32 @@ class Renderer:
             metrics.FRAMES.inc(len(stored.frames))
         self._log.info("sampled", prefix=prefix, frames=len(stored.frames), reused=stored.reused)
         return stored
+
+    async def poses(self, *, trajectory: str, poses: str, timeout: float | None) -> int:
+        """Compute and store the poses of a trajectory, see `dressage_renderer.poses`; return the number of states.
+
+        :raises NotFound: for a missing trajectory.
+        :raises InvalidArgument: for an invalid artifact key, or an environment that is not simulated by MuJoCo.
+        """
+        check_key(poses)
+        bound = self._timeout if timeout is None else min(timeout, self._timeout)
+        cancelled = threading.Event()
+
+        def work() -> int:
+            with tempfile.TemporaryDirectory(prefix="dressage-poses-") as name:
+                source, target = Path(name) / "trajectory.npz", Path(name) / "poses.npz"
+                source.write_bytes(self._fetch(trajectory))
+                rows = self._pool.poses(PosesJob(source, target), timeout=bound, cancelled=cancelled)
+                self._store.put_file(poses, target)
+                return rows
+
+        try:
+            rows = await asyncio.get_running_loop().run_in_executor(self._executor, work)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        self._log.info("computed poses", poses=poses, states=rows)
+        return rows
 
     def _sample(
         self, trajectory: str, prefix: str, options: SamplingOptions, timeout: float, cancelled: threading.Event

@@ -157,10 +157,10 @@ class _Follow:
     def __init__(self, model: Any, data: Any, camera: Any, view: Mapping[str, Any]) -> None:
         body = int(view.get("trackbodyid", 1))
         # The camera follows the whole robot, not one limb. Body 0 is the world, for a robot with a fixed base.
-        self._body = int(model.body_rootid[body]) if 0 < body < model.nbody and _travels(model) else 0
+        self._body = int(model.body_rootid[body]) if 0 < body < model.nbody and travels(model) else 0
         camera.distance = float(view.get("distance", model.stat.extent))
         camera.azimuth = float(view.get("azimuth", 90.0))
-        camera.elevation = float(view.get("elevation", _FROM_ABOVE if _is_flat(model) else _DEFAULT_ELEVATION))
+        camera.elevation = float(view.get("elevation", _FROM_ABOVE if is_flat(model) else _DEFAULT_ELEVATION))
         if not self._body:
             camera.lookat[:] = view.get("lookat", np.median(data.geom_xpos, axis=0))
             return
@@ -224,7 +224,7 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
         env.close()
 
 
-def _travels(model: Any) -> bool:
+def travels(model: Any) -> bool:
     """Whether the robot's root can move freely along the floor: a free joint, or an unlimited slide joint along x."""
     for joint in range(model.njnt):
         kind = int(model.jnt_type[joint])
@@ -233,7 +233,7 @@ def _travels(model: Any) -> bool:
     return False
 
 
-def _is_flat(model: Any) -> bool:
+def is_flat(model: Any) -> bool:
     """Whether everything moves in the horizontal plane: hinges about z, and slide joints along x and y."""
     hinge, slide = 3, 2
     upright = np.abs(model.jnt_axis[:, 2]) > 0.99

@@ -36,11 +36,12 @@ def handle(job: dict[str, Any]) -> dict[str, Any]:
     """Do one job.
 
     :param job: ``kind`` ``video``: ``trajectory`` and ``video`` (paths), ``options`` (`RenderOptions`), ``stills`` (folder or
-        None); ``frames``: ``trajectory``, ``folder``, ``options`` (see `SamplingOptions`).
+        None); ``frames``: ``trajectory``, ``folder``, ``options`` (see `SamplingOptions`); ``poses``: ``trajectory``,
+        ``poses`` (path).
     :return: ``{"report": …}``, or ``{"error": …}`` for a domain error.
     """
     try:
-        return {"report": _take_frames(job) if job.get("kind") == "frames" else _draw_video(job)}
+        return {"report": _KINDS[job["kind"]](job)}
     except DressageError as error:
         return {"error": describe_error(error)}
     except MemoryError:
@@ -83,6 +84,17 @@ def _take_frames(job: dict[str, Any]) -> dict[str, Any]:
         "end": sampled.end,
         "episode_seconds": sampled.episode_seconds,
     }
+
+
+def _write_poses(job: dict[str, Any]) -> dict[str, Any]:
+    from dressage.envs.trajectory import Trajectory
+
+    from dressage_renderer.poses import write_poses
+
+    return {"rows": write_poses(Trajectory.load(Path(job["trajectory"])), Path(job["poses"]))}
+
+
+_KINDS = {"video": _draw_video, "frames": _take_frames, "poses": _write_poses}
 
 
 def describe_error(error: DressageError) -> dict[str, Any]:

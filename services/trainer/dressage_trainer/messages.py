@@ -89,6 +89,8 @@ class TrainSpec(Message):
     """``jax``, or ``sb3`` (Stable-Baselines3)."""
     algorithm: str = ""
     """``ppo`` (also if empty), or ``sac``."""
+    on_device: bool = False
+    """Whether the environments run on a device, see `ppo.device_collection`; for PPO of the backend ``jax``."""
     provenance: dict[str, str] = field(default_factory=dict)
     """Goes into every policy's card."""
     resume: str | None = None

@@ -33,6 +33,7 @@ from dressage_trainer.assignments.context import (
 )
 from dressage_trainer.evaluation.player_pool import SANDBOX as PLAYER_SANDBOX
 from dressage_trainer.evaluation.player_pool import PlayerPool
+from dressage_trainer.lease.device_kernels import DeviceKernels
 from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
@@ -132,6 +133,7 @@ class Supervisor:
         compiled = settings.compiled_cache or default_folder(os.environ)
         self._cache = CompiledCache(compiled)
         self._kernels = Kernels(compiled, scratch=scratch / "kernels", allow_unsandboxed=allow)
+        self._device_kernels = DeviceKernels(compiled, scratch=scratch / "device-kernels", allow_unsandboxed=allow)
         self._players = PlayerPool(self._sandboxes, self._kernels.sandbox(PLAYER_SANDBOX))
         self._fillings = Fillings(
             self._cache, scratch=scratch / "warmup", filled=self._refill_if_idle, allow_unsandboxed=allow
@@ -152,6 +154,7 @@ class Supervisor:
         """End what is kept between assignments. A compilation in progress may finish unless the trainer has to stop."""
         await self._fillings.close(seconds=0.0 if self._shutdown_requested() else _FILL_SECONDS)
         self._kernels.close()
+        self._device_kernels.close()
         await self._players.close()
         await asyncio.to_thread(self._sandboxes.close)
         if self._refilling is not None:
@@ -202,6 +205,7 @@ class Supervisor:
             fillings=self._fillings,
             players=self._players,
             kernels=self._kernels,
+            device_kernels=self._device_kernels,
         )
         try:
             result = await self._result_of(context, kind)

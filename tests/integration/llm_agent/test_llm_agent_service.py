@@ -373,8 +373,11 @@ async def test_known_prices_are_counted(tmp_path):
     assert talk.result.cost.dollars == pytest.approx(100 * 0.15e-6 + 50 * 0.60e-6)
 
 
-async def test_models_are_described(tmp_path, monkeypatch):
+@pytest.mark.parametrize("key", [None, "", " "])
+async def test_models_are_described(tmp_path, monkeypatch, key):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("OPENAI_API_KEY", key)
     async with service(tmp_path, None, api_base=None, api_key=None) as client:
         described = {
             name: await client.stub.DescribeModel(pb.DescribeModelRequest(model=name), timeout=60)

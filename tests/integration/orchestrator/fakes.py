@@ -110,7 +110,14 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         if "# either way" in request.judge_source and request.rollouts and "time_reversed" in request.null_controls:
             failure = ev.CheckFailure(rule="null-control", message="it passes backwards", seen="score 0.9")
             return judge_pb.CheckResponse(ok=False, failures=[failure])
-        return judge_pb.CheckResponse(ok=True, terms={"speed": "m/s"}, latex="v")
+        answer = judge_pb.CheckResponse(ok=True, terms={"speed": "m/s"}, latex="v")
+        if request.traceable:
+            answer.traceable = "# looks at a value" not in request.reward_source
+            if not answer.traceable:
+                answer.obstacles.add(
+                    rule="traceable", line=5, message="values decide an if; use np.where", seen="v > 0"
+                )
+        return answer
 
     async def Judge(self, request: judge_pb.JudgeRequest, context: Any) -> judge_pb.JudgeResponse:
         self.admit("judge")

@@ -11,7 +11,7 @@ import pytest_asyncio
 from dressage.api.v1 import session_pb2 as v1
 from dressage.cli import listings, summary
 from dressage.client import AsyncClient, CallPolicy
-from dressage.sdk import picture, progress
+from dressage.sdk import event_lines, picture, progress, texts
 from dressage_orchestrator.database import admission, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from hypothesis import given, settings
@@ -49,9 +49,7 @@ async def state_of(
 async def places(client: AsyncClient) -> dict[str, int]:
     """Places of the sessions that wait."""
     return {
-        progress.short(entry.name): entry.queue.place
-        async for entry in client.list_sessions()
-        if entry.HasField("queue")
+        texts.short(entry.name): entry.queue.place async for entry in client.list_sessions() if entry.HasField("queue")
     }
 
 
@@ -89,7 +87,7 @@ async def test_a_watch_states_the_place_until_the_session_starts(client: AsyncCl
             view = progress.after(view, response)
             console = Console(width=200, file=io.StringIO(), record=True)
             console.print(picture.render(view, now=0.0))
-            seen.append((response.queue.place or progress.line(response.event), view.queue, console.export_text()))
+            seen.append((response.queue.place or event_lines.line(response.event), view.queue, console.export_text()))
             if response.event.state_changed.state == RUNNING:
                 return
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -14,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "fakes"))
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.policies import load_program
 from dressage.programs.families import program_task
+from dressage.programs.from_python import from_python
+from dressage.programs.syntax import parse, to_text
 from dressage.sandbox.capabilities import capabilities
 from run_service import FakeRunService
 
@@ -100,6 +103,7 @@ def test_programs_are_played_and_their_bundle_loads(folder):
     work = assignment.evaluate
     work.environment, work.trace, work.bundles = "karel/StairClimber", "program_trace", True
     work.seeds.extend(range(1_000, 1_032))
+    work.kept.extend(["worst", "best"])
     for name, text in (("good", STAIRS), ("weak", "DEF run m( move m)"), ("bad", "DEF run m( jump m)")):
         work.candidates.add(id=name, program=text)
     with FakeRunService(folder / "played", assignment) as service:
@@ -115,6 +119,31 @@ def test_programs_are_played_and_their_bundle_loads(folder):
     policy = load_program(folder / "played" / good.policy)
     assert (policy.program, policy.environment, policy.profile) == (STAIRS, "karel/StairClimber", "corrected")
     assert policy.report_states == tuple(range(1_000, 1_032)) and "while noMarkersPresent():" in policy.python
+    worst, best = weak.rollouts
+    assert (worst.label, best.label) == ("worst", "best") and not bad.rollouts
+    assert getattr(best, "return") == max(weak.returns) and best.seed == 1_000 + list(weak.returns).index(
+        max(weak.returns)
+    )
+    (first, _) = good.rollouts
+    check_episode(json.loads((folder / "played" / first.artifact).read_text()), STAIRS, first)
+
+
+def check_episode(episode: dict, program: str, rollout) -> None:
+    """The executing statement of each step is on its line of both texts; the steps add up to the return."""
+    language = program_task("karel/StairClimber").language
+    texts = episode["texts"]
+    assert (
+        to_text(parse(texts["dsl"]["text"], language))
+        == to_text(from_python(texts["python"]["text"], language))
+        == program
+    )
+    assert episode["state"] == rollout.seed and episode["return"] == rollout.proposed_return
+    assert sum(step["reward"] for step in episode["steps"]) == pytest.approx(episode["return"])
+    assert len(episode["steps"]) == episode["calls"] > 4 and episode["left_out"] == 0
+    for step in episode["steps"]:
+        for printed in texts.values():
+            line = printed["text"].split("\n")[printed["lines"][step["statement"]] - 1]
+            assert step["operation"].removesuffix("()") in line
 
 
 @pytest.mark.timeout(300)

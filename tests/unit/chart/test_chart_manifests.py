@@ -68,7 +68,10 @@ def test_validation_would_notice_a_mistake() -> None:
 def test_every_object_has_a_unique_name_in_the_namespace(scenario: str) -> None:
     names = [(entry["kind"], entry["metadata"]["name"]) for entry in rendered(scenario)]
     assert len(names) == len(set(names))
-    assert {entry["metadata"]["namespace"] for entry in rendered(scenario)} == {NAMESPACE}
+    within = [entry for entry in rendered(scenario) if not entry["kind"].startswith("ClusterRole")]
+    assert {entry["metadata"]["namespace"] for entry in within} == {NAMESPACE}
+    whole = [entry["metadata"]["name"] for entry in rendered(scenario) if entry not in within]
+    assert all(name.startswith(f"{NAMESPACE}-") for name in whole)  # two releases do not share one
     for _, name in names:
         assert re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name)
 
@@ -152,7 +155,11 @@ def test_only_the_orchestrator_has_a_token_of_the_cluster(scenario: str) -> None
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_the_orchestrators_rights_are_exactly_these(scenario: str) -> None:
-    assert not of_kind(scenario, "ClusterRole") and not of_kind(scenario, "ClusterRoleBinding")
+    wide = [rule for entry in of_kind(scenario, "ClusterRole") for rule in entry["rules"]]
+    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}  # of pools with GPUs only
+    assert wide == ([nodes] if scenario == "kueue" else [])
+    bound = [subject["name"] for entry in of_kind(scenario, "ClusterRoleBinding") for subject in entry["subjects"]]
+    assert bound == ["r-dressage-orchestrator"] * len(wide)
     (role,) = of_kind(scenario, "Role")
     rights = {(r, verb) for rule in role["rules"] for r in rule["resources"] for verb in rule["verbs"]}
     looked_at = {(resource, verb) for resource in ("jobs", "pods") for verb in ("get", "list", "watch")}

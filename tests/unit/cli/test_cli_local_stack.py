@@ -82,6 +82,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
 
     class Agent(Common):
         api_base: str | None = None
+        recordings: str = ""
 
     class Judge(Common):
         llm_agent_address: str = ""
@@ -165,6 +166,30 @@ async def test_the_console_starts_last_and_reaches_the_orchestrator(
     assert stack.console == "http://127.0.0.1:5005"
     with pytest.raises(errors.InvalidArgument, match="--console"):
         await LocalStack.start(tmp_path, console="0.0.0.0:0")
+
+
+@pytest.mark.parametrize("option", ["address", "console", "metrics"])
+@pytest.mark.parametrize("value", ["bad", "127.0.0.1:http", "127.0.0.1:99999"])
+async def test_a_malformed_address_is_refused_by_the_name_of_its_option(
+    services: Recorder, tmp_path: Path, option: str, value: str
+):
+    with pytest.raises(errors.InvalidArgument, match=f"^--{option}: .*{value}.*HOST:PORT"):
+        await LocalStack.start(tmp_path, **{option: value})  # type: ignore[arg-type]
+    assert services.log == []
+
+
+async def test_a_data_folder_remembers_the_folder_of_recordings(services: Recorder, tmp_path: Path):
+    data, folder = tmp_path / "data", tmp_path / "behaviours"
+    folder.mkdir()
+    seen = []
+    for given in (None, folder, None):
+        stack = await LocalStack.start(data, recordings=given)
+        await stack.stop()
+        seen.append(services.settings["dressage_llm_agent"].recordings)
+    folder.rmdir()
+    await (await LocalStack.start(data)).stop()
+    assert seen == ["", str(folder), str(folder)], "an interrupted replay can be continued"
+    assert services.settings["dressage_llm_agent"].recordings == "", "a folder that is gone is not used"
 
 
 def test_the_console_is_next_to_the_api_or_on_a_free_port():

@@ -16,6 +16,7 @@ from dressage.cli.main import invoke
 from dressage.client import AsyncClient
 from dressage.local.connection import Connection
 from dressage.sdk.criteria import read_criteria
+from dressage.sdk.progress import View, advance
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
@@ -54,6 +55,27 @@ def test_an_export_to_sb3_is_suggested_only_where_torch_is(installed: bool, monk
     commands = [command for _, command in summary._next(facts)]
     assert any("--format sb3" in command for command in commands) == installed
     assert any("--format onnx" in command for command in commands) != installed
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted", "cancelled"])
+def test_approval_is_suggested_where_a_proposal_waits_for_it(state: str) -> None:
+    facts = {
+        "session": {"name": "sessions/s1", "phase": "PHASE_APPROVE"},
+        "flags": " --data-dir d",
+        "policy": None,
+        "video": None,
+        "state": state,
+        "score": None,
+        "confirmation": None,
+        "returns": None,
+        "seconds": None,
+    }
+    commands = [command for _, command in summary._next(facts)]
+    assert (commands[0] == "dressage sessions approve s1 --data-dir d") == (state != "cancelled")
+    assert ("waits for your approval" in summary.result_rows(facts)[0][1]) == (state != "cancelled")
+    requested = event_pb2.Event(approval_requested=event_pb2.ApprovalRequested(iteration="sessions/s1/iterations/1"))
+    view = View(session="sessions/s1", started=0.0, flags=" --data-dir d")
+    assert advance(view, requested).lines == ("waits for approval: dressage sessions approve s1 --data-dir d",)
 
 
 @pytest.mark.parametrize("arguments", [["eval", "bundle"], ["run", "hop", "--env", "Hopper-v5"]])

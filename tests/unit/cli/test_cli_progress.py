@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from dressage.api.v1 import event_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.sdk import progress
+from dressage.sdk import event_lines, texts
 from dressage.sdk.durations import duration
+from dressage.sdk.event_lines import line
 from dressage.sdk.picture import render
-from dressage.sdk.progress import View, advance, line
+from dressage.sdk.progress import View, advance
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -147,7 +149,7 @@ def test_every_kind_of_event_except_rollout_judgments_is_one_line():
 
 def test_every_payload_of_the_api_has_a_text():
     kinds = {field.name for field in pb.Event.DESCRIPTOR.oneofs_by_name["payload"].fields}
-    assert kinds == set(progress._WRITERS)
+    assert kinds == {*event_lines._WRITERS, *event_lines._WRITERS_IN_SESSION}
 
 
 def test_of_many_assignments_and_candidates_those_that_fail_have_a_line():
@@ -188,12 +190,27 @@ def test_a_training_that_takes_whole_updates_is_never_more_than_done():
 
 
 def test_a_count_of_one_is_singular():
-    assert [progress.counted(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
+    assert [texts.counted(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
 
 
 def test_large_returns_have_an_exponent():
-    assert [progress.return_text(value) for value in (0.4, -12345.6, 1e300)] == ["0", "-12346", "1e+300"]
-    assert progress.return_text(2.345, decimals=1) == "2.3"
+    assert [texts.return_text(value) for value in (0.4, -12345.6, 1e300)] == ["0", "-12346", "1e+300"]
+    assert texts.return_text(2.345, decimals=1) == "2.3"
+
+
+@pytest.mark.parametrize(
+    ("method", "first", "again"),
+    [
+        ("", "", " on fresh seeds"),
+        ("reward", "", " on fresh seeds"),
+        ("parameters", " on search seeds", " on report seeds"),
+        ("program", " on search states", " on report states"),
+    ],
+)
+def test_a_score_states_what_it_is_measured_on(method: str, first: str, again: str):
+    scores = [pb.Scored(score=1.0, passed=False), pb.Scored(score=0.98, confirmed=True)]
+    lines = [line(pb.Event(iteration=1, scored=scored), method=method) for scored in scores]
+    assert lines == [f"[1] score{first} 1.00, not passed", f"[1] score{again} 0.98, not passed"]
 
 
 def test_the_view_of_a_search_has_scores_and_a_goal_and_no_members():

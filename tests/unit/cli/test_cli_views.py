@@ -19,7 +19,7 @@ from dressage.cli import output, run, run_logs
 from dressage.cli.main import invoke
 from dressage.envs.cards import load_card
 from dressage.errors import NotFound
-from dressage.sdk import progress, screen, session_file
+from dressage.sdk import event_lines, progress, screen, session_file, texts
 from google.protobuf.json_format import MessageToDict
 from jsonschema import Draft202012Validator
 
@@ -116,7 +116,7 @@ def test_a_judge_that_passes_again_has_no_second_line() -> None:
 
 def test_the_reason_of_a_failure_is_not_a_line_and_a_summary() -> None:
     failed = ev.StateChanged(state=pb.SESSION_STATE_FAILED, reason="it broke")
-    assert progress.line(ev.Event(state_changed=failed)) == "session failed"
+    assert event_lines.line(ev.Event(state_changed=failed)) == "session failed"
 
 
 @pytest.fixture
@@ -246,8 +246,4 @@ def test_a_session_on_the_server_of_an_ended_command_names_the_next_one() -> Non
 
 
 def test_zero_has_no_sign() -> None:
-    assert (
-        progress.return_text(-0.3) == "0"
-        and progress.score_text(-0.001) == "0.00"
-        and progress.return_text(-3.2) == "-3"
-    )
+    assert texts.return_text(-0.3) == "0" and texts.score_text(-0.001) == "0.00" and texts.return_text(-3.2) == "-3"

@@ -68,6 +68,24 @@ def test_without_facts_the_stock_environment_is_described(role):
     assert "\n\n\n\n" not in text
 
 
+@pytest.mark.parametrize("most", [0, 600_000, 2_400_000])
+def test_authors_read_that_judgments_decide_the_length(most):
+    facts = pb.SessionFacts(steps_per_member=600_000, most_steps_per_member=most, seeds=3)
+    text = prompt(pb.RewardAuthorTask(brief=pb.Brief(intent="hop", environment="Hopper-v5", facts=facts)))
+    assert ("up to 2,400,000 while it improves), with 3 seeds" in text) == (most > 600_000)
+    assert ("trains for 600,000 environment steps, with 3 seeds" in text) == (most <= 600_000)
+
+
+@pytest.mark.parametrize("role", ["reward_author", "judge_author", "code_reviewer"])
+def test_prompts_for_any_algorithm_name_none(role):
+    assert "PPO" not in prompt(tasks(BRIEF)[role])
+
+
+def test_the_example_of_a_judge_keeps_the_rules_of_judges():
+    text = prompt(tasks(BRIEF)["judge_author"])
+    assert "Do not\n  score the length of the episode" in text and '"lasting"' not in text
+
+
 def test_authors_read_rules_for_sequences_stages_and_endings():
     reward, judge = prompt(tasks(BRIEF)["reward_author"]), prompt(tasks(BRIEF)["judge_author"])
     for word in ("Sequences", "Staging", "Horizon", "Ending"):

@@ -36,6 +36,13 @@ def test_unknown_intents_are_declined_with_what_is_known(case: Declined) -> None
     assert caught.value.metadata["known"] == describe_known(case.environment)
 
 
+def test_another_environment_is_declined_in_a_few_lines() -> None:
+    with pytest.raises(InvalidArgument, match="no behaviour of this environment") as caught:
+        parse("walk forward", "mjcf:dog")
+    assert len(caught.value.message) < 500
+    assert "HalfCheetah-v5" in caught.value.message and "--model" in caught.value.message
+
+
 @given(text=st.text(max_size=300), environment=st.sampled_from((*KNOWN_BEHAVIOURS, "Nothing-v0")))
 def test_any_text_is_parsed_or_declined(text: str, environment: str) -> None:
     outcome = parsed_or_declined(text, environment)

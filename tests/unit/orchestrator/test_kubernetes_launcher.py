@@ -83,7 +83,9 @@ class Server:
 class Bench:
     """A launcher that records its results and notices."""
 
-    def __init__(self, server: Server, *, hello: float = 100.0, relist: float = 1.0) -> None:
+    def __init__(
+        self, server: Server, *, hello: float = 100.0, relist: float = 1.0, pools: dict[str, Pool] | None = None
+    ) -> None:
         self.server = server
         self.ended: list[AttemptResult] = []
         self.notices: list[Notice] = []
@@ -93,7 +95,7 @@ class Bench:
         self.broken = 0
         self.launcher = KubernetesLauncher(
             server,  # type: ignore[arg-type]
-            pools={"cpu": Pool(image="i")},
+            pools=pools or {"cpu": Pool(image="i")},
             installation=INSTALLATION,
             runs=self,
             on_result=self.on_result,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -118,7 +121,35 @@ def test_replay_counts_cases_and_lists_each_difference(tmp_path: Path, capsys: p
     assert run("replay", path) == 1
     *differences, last = capsys.readouterr().out.splitlines()
     expected = f"{wrong['task']}, seed 2: calls: expected {wrong['calls'][2]}, got {wrong['calls'][2] - 1}"
-    assert differences == [f"{expected}: {wrong['program']}"] and last == "27 cases, 1 differences"
+    assert differences == [f"{expected}: {wrong['program']}"] and last == "27 cases, 1 difference"
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_replay_reads_pipes_and_standard_input(
+    compressed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = (DATA / "minigrid.jsonl.gz").read_bytes()
+    data = data if compressed else gzip.decompress(data)
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for content, expected in ((data, (0, "27 cases, 0 differences\n")), (b"{}\n", (1, ""))):
+        writer = Thread(target=fifo.write_bytes, args=(content,), daemon=True)
+        writer.start()
+        assert (run("replay", fifo), capsys.readouterr().out) == expected
+        writer.join(timeout=10)
+    (tmp_path / "file").write_bytes(data)
+    with (tmp_path / "file").open() as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert run("replay", "-") == 0
+    assert capsys.readouterr().out == "27 cases, 0 differences\n"
+
+
+def test_a_bad_record_of_a_pipe_is_named_by_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    content = b'\n{"kind": "meta"}\n\n[]\n'
+    Thread(target=fifo.write_bytes, args=(content,), daemon=True).start()
+    assert "line 4: not a record" in failure(capsys, "replay", fifo)
 
 
 def test_files_that_hold_no_cases_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,19 @@ def echo(channel):
     channel.send({"echo": channel.recv(timeout=20)})
 
 
+def open_devices(channel):
+    """Report which of the given paths can be opened for reading and writing."""
+    channel.send({"opened": [_opens(path) for path in channel.recv(timeout=30)["paths"]]})
+
+
+def _opens(path):
+    try:
+        os.close(os.open(path, os.O_RDWR))
+    except OSError:
+        return False
+    return True
+
+
 def run_source(channel):
     """Run the source sent, and send back what it left in ``out``, or the exception it raised."""
     request = channel.recv(timeout=20)

@@ -20,6 +20,24 @@ else:
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
+class GetRolloutPosesRequest(google.protobuf.message.Message):
+    """Request of GetRolloutPoses."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    rollout: builtins.str
+    """Artifact key of the rollout, `.npz`."""
+    def __init__(
+        self,
+        *,
+        rollout: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
+
+Global___GetRolloutPosesRequest: typing_extensions.TypeAlias = GetRolloutPosesRequest
+
+@typing.final
 class ListArtifactsRequest(google.protobuf.message.Message):
     """Request of ListArtifacts."""
 

@@ -50,6 +50,11 @@ class ArtifactServiceStub(object):
                 request_serializer=dressage_dot_v1_dot_artifact__service__pb2.ReadArtifactRequest.SerializeToString,
                 response_deserializer=dressage_dot_v1_dot_artifact__service__pb2.ReadArtifactResponse.FromString,
                 _registered_method=True)
+        self.GetRolloutPoses = channel.unary_unary(
+                '/dressage.v1.ArtifactService/GetRolloutPoses',
+                request_serializer=dressage_dot_v1_dot_artifact__service__pb2.GetRolloutPosesRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_artifact__service__pb2.Artifact.FromString,
+                _registered_method=True)
 
 
 class ArtifactServiceServicer(object):
@@ -77,6 +82,14 @@ class ArtifactServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRolloutPoses(self, request, context):
+        """Gets the poses of all visible shapes at each state of a recorded rollout of a MuJoCo environment, with which it can be drawn
+        without a simulator. The first call computes and stores them; later calls return the stored file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ArtifactServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +107,11 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
                     servicer.ReadArtifact,
                     request_deserializer=dressage_dot_v1_dot_artifact__service__pb2.ReadArtifactRequest.FromString,
                     response_serializer=dressage_dot_v1_dot_artifact__service__pb2.ReadArtifactResponse.SerializeToString,
+            ),
+            'GetRolloutPoses': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRolloutPoses,
+                    request_deserializer=dressage_dot_v1_dot_artifact__service__pb2.GetRolloutPosesRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_artifact__service__pb2.Artifact.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +196,33 @@ class ArtifactService(object):
             '/dressage.v1.ArtifactService/ReadArtifact',
             dressage_dot_v1_dot_artifact__service__pb2.ReadArtifactRequest.SerializeToString,
             dressage_dot_v1_dot_artifact__service__pb2.ReadArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRolloutPoses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.ArtifactService/GetRolloutPoses',
+            dressage_dot_v1_dot_artifact__service__pb2.GetRolloutPosesRequest.SerializeToString,
+            dressage_dot_v1_dot_artifact__service__pb2.Artifact.FromString,
             options,
             channel_credentials,
             insecure,

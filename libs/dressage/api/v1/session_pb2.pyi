@@ -665,7 +665,9 @@ class SessionSpec(google.protobuf.message.Message):
     judge_source: builtins.str
     """Judge (Python source) to use instead of a generated one."""
     pool: builtins.str
-    """Pool of trainers; empty means the server's default."""
+    """Pool of trainers; empty means the server's default. A pool with devices (`gpu`, where trainers are local processes) simulates
+    MuJoCo's environments on the device, for PPO of the backend `jax`.
+    """
     approve_before_evaluation: builtins.bool
     """Whether each proposal waits for ApproveSession before evaluation."""
     video_judging: Global___VideoJudging.ValueType
@@ -2005,6 +2007,7 @@ class RewardProposal(google.protobuf.message.Message):
     STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     WARM_START_FIELD_NUMBER: builtins.int
     COURSE_FIELD_NUMBER: builtins.int
+    DEVICE_OBSTACLE_FIELD_NUMBER: builtins.int
     source: builtins.str
     """Python source of the reward."""
     latex: builtins.str
@@ -2015,6 +2018,8 @@ class RewardProposal(google.protobuf.message.Message):
     """The config with the best mean over seeds."""
     steps_per_member: builtins.int
     """Expected environment steps of each member, if a revision changed them; 0 means those of the spec."""
+    device_obstacle: builtins.str
+    """Why it trains on CPU cores although the session's pool has devices, with the line at fault; empty if it does not."""
     @property
     def terms(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Terms of the reward with their meaning."""
@@ -2058,9 +2063,10 @@ class RewardProposal(google.protobuf.message.Message):
         steps_per_member: builtins.int = ...,
         warm_start: Global___WarmStart | None = ...,
         course: Global___TrainingCourse | None = ...,
+        device_obstacle: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["course", b"course", "screening", b"screening", "warm_start", b"warm_start"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "course", b"course", "curve", b"curve", "hyperparameter_reasoning", b"hyperparameter_reasoning", "latex", b"latex", "screening", b"screening", "source", b"source", "steps_per_member", b"steps_per_member", "terms", b"terms", "warm_start", b"warm_start"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["best_config", b"best_config", "config_scores", b"config_scores", "configs", b"configs", "course", b"course", "curve", b"curve", "device_obstacle", b"device_obstacle", "hyperparameter_reasoning", b"hyperparameter_reasoning", "latex", b"latex", "screening", b"screening", "source", b"source", "steps_per_member", b"steps_per_member", "terms", b"terms", "warm_start", b"warm_start"]) -> None: ...
 
 Global___RewardProposal: typing_extensions.TypeAlias = RewardProposal
 
@@ -3000,7 +3006,9 @@ class Rollout(google.protobuf.message.Message):
     JUDGMENT_FIELD_NUMBER: builtins.int
     VIDEO_FIELD_NUMBER: builtins.int
     artifact: builtins.str
-    """Artifact key of the trajectory."""
+    """Artifact key of the trajectory, `.npz`; for a program of the recorded episode, `.json`: the grid, and the statement that
+    executes at each step.
+    """
     label: builtins.str
     """`p10`, `median` or `p90`; for candidates `worst`, `median`, `best`, `nearest_mean` or `first`."""
     seed: builtins.int

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +11,14 @@ import numpy as np
 from dressage.envs.cards import ActionComponent, EnvironmentCard, ObservationComponent, load_card
 from dressage.envs.generate import write_check_episodes
 from dressage.envs.packs import simulators
+from dressage.envs.packs.batched.words import task_words
 from dressage.envs.packs.registry import PACKS
+from dressage.envs.packs.words import Words
 from dressage.envs.vector import Adapter, bound_fields
 
 _SECONDS = 600.0
 _EPISODES = 5
 METHODS = ("parameters", "code")
-
-
-@dataclass(frozen=True)
-class Words:
-    """The part of a card that no environment can report.
-
-    :param observation: name, unit and meaning of each number of the flat observation, in order.
-    :param action: name, unit and meaning of each component of the action.
-    :param target: mean return from which it counts as solved.
-    """
-
-    title: str
-    description: str
-    observation: Sequence[tuple[str, str, str]]
-    action: Sequence[tuple[str, str, str]]
-    stock_reward: str
-    termination: str
-    intents: tuple[str, ...]
-    time_step: float
-    target: float
 
 
 def _metaworld(title: str, task: str, target: float, intent: str) -> Words:
@@ -180,14 +161,15 @@ def describe(channel: Any) -> None:
 
 def build_card(env_id: str) -> EnvironmentCard:
     """Return the card of a live environment, with its measured scales. In a process of the pack."""
-    words, env = WORDS[env_id], simulators.make(env_id)
+    env = simulators.make(env_id)
+    (pack,) = (pack for pack in PACKS.values() if env_id in pack.environments)
+    words = task_words(env_id, env.unwrapped.facts) if pack.batched else WORDS[env_id]
     adapter = Adapter(env, env_id)
     steps = _time_limit(env)
     discrete = adapter.num_actions > 0
     if len(words.observation) != adapter.size or len(words.action) != (1 if discrete else len(adapter.low)):
         raise SystemExit(f"{env_id}: {adapter.size} observations, {len(adapter.low)} action components")
     bounds = [(0.0, adapter.num_actions - 1.0)] if discrete else list(zip(adapter.low, adapter.high, strict=True))
-    (pack,) = (pack.name for pack in PACKS.values() if env_id in pack.environments)
     card = EnvironmentCard(
         id=env_id,
         title=words.title,
@@ -208,11 +190,12 @@ def build_card(env_id: str) -> EnvironmentCard:
         stock_reward=words.stock_reward,
         example_intents=words.intents,
         options={"max_episode_steps": steps},
-        methods=METHODS,
+        methods=("reward", *METHODS) if pack.batched else METHODS,
         target=words.target,
-        pack=pack,
+        pack=pack.name,
     )
-    card = replace(card, fields=tuple(entry.field for entry in bound_fields(card)))
+    simulated = tuple(env.unwrapped.facts.fields) if pack.batched else ()
+    card = replace(card, fields=(*(entry.field for entry in bound_fields(card)), *simulated))
     return replace(card, scales=_scales(env, adapter))
 
 

@@ -1,15 +1,33 @@
-"""What the player process of a pack may import: the standard library, the pack's packages, and Dressage itself."""
+"""The process of a pack: its interpreter, its memory, and what it may import, which is the standard library, the pack's packages
+and Dressage itself."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import json
 import os
-import sysconfig
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-from dressage.envs.packs.registry import folder_of, installed_packages
+from dressage.envs.packs.registry import PACKS, folder_of, installed_packages
+from dressage.errors import FailedPrecondition
+from dressage.sandbox.limits import GIB, Limits
 
+KERNELS = "kernels"
+"""Folder of compiled kernels in a pack's folder."""
+ASSETS = "assets"
+"""Folder of assets in a pack's folder, which the user fills."""
+_KERNELS = "DRESSAGE_KERNELS"
+_ASSETS = "ISAACSIM_ASSET_ROOT"
+_SECONDS = 60.0
+_PATHS = """import json, sys, sysconfig
+paths = sysconfig.get_paths()
+print(json.dumps([sys.executable, paths["stdlib"], paths["platstdlib"], paths["stdlib"] + "/lib-dynload"]))
+"""
 _OURS = ("dressage", "dressage_trainer")
 _LINKS = "dressage"
 
@@ -20,14 +38,50 @@ def import_path(name: str) -> tuple[str, ...]:
     :raises FailedPrecondition: if the pack is not installed.
     """
     packages = installed_packages(name)
-    paths = sysconfig.get_paths()
-    standard = [paths["stdlib"], paths["platstdlib"], str(Path(paths["stdlib"]) / "lib-dynload")]
+    _, standard = _interpreter(PACKS[name].python)
     return tuple(dict.fromkeys([*standard, str(packages), str(_links(folder_of(name)))]))
 
 
-def readable() -> tuple[Path, ...]:
-    """Return the folders of Dressage's packages, to which the links of `import_path` lead."""
-    return tuple(_package(name) for name in _OURS)
+def interpreter(name: str) -> str:
+    """Return the interpreter of a pack's process.
+
+    :raises FailedPrecondition: if the pack needs another version of Python, which is not there.
+    """
+    return _interpreter(PACKS[name].python)[0]
+
+
+def limits(name: str) -> Limits:
+    """Return the limits of a pack's process. Its simulator writes compiled kernels into its own folder."""
+    return Limits(memory_bytes=PACKS[name].gigabytes * GIB, file_bytes=GIB, open_files=1024)
+
+
+def variables(name: str) -> dict[str, str]:
+    """Return the variables of a pack's process."""
+    folders = {_KERNELS: KERNELS, _ASSETS: ASSETS}
+    present = {variable: folder_of(name) / folder for variable, folder in folders.items()}
+    return {variable: str(folder) for variable, folder in present.items() if folder.is_dir()}
+
+
+@functools.cache
+def _interpreter(version: str) -> tuple[str, tuple[str, ...]]:
+    """Return an interpreter and the folders of its standard library.
+
+    :param version: such as ``3.12``; empty: the interpreter that runs Dressage.
+    """
+    current = f"{sys.version_info.major}.{sys.version_info.minor}"
+    found = sys.executable if version in ("", current) else shutil.which(f"python{version}")
+    command = [found or "", "-I", "-c", _PATHS]  # a launcher on PATH may stand for another file, or for none
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False) if found else None
+    if asked is None or asked.returncode != 0:
+        message = f"the pack needs Python {version}, which PATH does not offer. Put python{version} on PATH where trainers run"
+        raise FailedPrecondition(message, reason="PACK_PYTHON_MISSING", metadata={"python": version})
+    executable, *standard = json.loads(asked.stdout)
+    return executable, tuple(standard)
+
+
+def readable(name: str) -> tuple[Path, ...]:
+    """Return what a pack's process reads besides: Dressage's packages, to which the links of `import_path` lead, and kernels."""
+    return (*(_package(ours) for ours in _OURS), folder_of(name) / KERNELS, folder_of(name) / ASSETS)
 
 
 def _links(folder: Path) -> Path:

@@ -29,6 +29,9 @@ class Pack:
     :param megabytes: size on disk, about.
     :param environments: ids of its environments.
     :param single: whether its simulator runs one episode at a time in a process.
+    :param batched: whether its simulator steps many environments at once, so that rewards train on them.
+    :param python: minor version of Python that its packages need; empty: any that runs Dressage.
+    :param gigabytes: memory limit of its processes.
     """
 
     name: str
@@ -36,6 +39,9 @@ class Pack:
     megabytes: int
     environments: tuple[str, ...]
     single: bool = False
+    batched: bool = False
+    python: str = ""
+    gigabytes: int = 2
 
     @property
     def requirements(self) -> bytes:
@@ -45,7 +51,7 @@ class Pack:
     @property
     def identity(self) -> dict[str, str]:
         """What an installed pack must match: hash of the requirements and version of Python."""
-        python = f"{sys.implementation.cache_tag}"
+        python = f"cpython-{self.python.replace('.', '')}" if self.python else f"{sys.implementation.cache_tag}"
         return {"requirements": hashlib.sha256(self.requirements).hexdigest(), "python": python}
 
 
@@ -64,6 +70,25 @@ PACKS = {
         Pack("glucose", "insulin for type 1 diabetes, simglucose", 260, ("Glucose-adolescent2-v0",)),
         Pack(
             "traffic", "traffic lights of an intersection, SUMO", 900, ("Traffic-single-intersection-v0",), single=True
+        ),
+        Pack(
+            "mjlab",
+            "legged robots and cart-pole of mjlab, on MuJoCo Warp",
+            5_600,
+            ("Mjlab-Velocity-Flat-Unitree-Go1",),
+            single=True,
+            batched=True,
+            gigabytes=6,
+        ),
+        Pack(
+            "isaaclab",
+            "cart-pole of Isaac Lab 3, on Newton",
+            7_000,
+            ("Isaac-Cartpole-Direct",),
+            single=True,
+            batched=True,
+            python="3.12",
+            gigabytes=8,
         ),
     )
 }

@@ -5,6 +5,7 @@ Each environment has Gymnasium's interface. ``info["is_success"]`` is set where 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -126,9 +127,20 @@ def _with_success(env: Any, name: str, *, ever: bool = False) -> Any:
     return Success(env)
 
 
+@functools.lru_cache(maxsize=2)
+def _batched(env_id: str, steps: int | None) -> Any:
+    """Return an environment that is kept, because it takes up to minutes to make; it is played one episode at a time."""
+    from dressage.envs.packs.batched.single import SingleEnv
+    from dressage.envs.packs.batched.words import TASKS
+
+    return SingleEnv(env_id, max_episode_steps=steps, bound=TASKS[env_id].bound)
+
+
 _MAKERS: Mapping[str, Callable[[str, int | None], Any]] = {
     "robotics": _robotics,
     "metaworld": _metaworld,
     "glucose": _glucose,
     "traffic": _traffic,
+    "mjlab": _batched,
+    "isaaclab": _batched,
 }

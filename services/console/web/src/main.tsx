@@ -11,7 +11,7 @@ import { StrictMode } from 'react'
 import { createRoot } from 'react-dom/client'
 
 import { isNotFound, isUnauthenticated } from './api/clients'
-import { loginFromAddress } from './api/login'
+import { CALLBACK, loginFromAddress, loginFromProvider } from './api/login'
 import { router } from './router'
 
 const theme = createTheme({
@@ -51,8 +51,7 @@ addEventListener('vite:preloadError', (event) => {
   location.reload()
 })
 
-await loginFromAddress()
-createRoot(document.getElementById('root')!).render(
+const show = () => createRoot(document.getElementById('root')!).render(
   <StrictMode>
     <MantineProvider theme={theme} cssVariablesResolver={() => ({ variables: {}, light, dark: {} })} defaultColorScheme="auto" getStyleNonce={() => nonce}>
       <QueryClientProvider client={client}>
@@ -62,3 +61,9 @@ createRoot(document.getElementById('root')!).render(
     </MantineProvider>
   </StrictMode>,
 )
+
+if (location.pathname === CALLBACK) await loginFromProvider()
+else {
+  await loginFromAddress()
+  show()
+}

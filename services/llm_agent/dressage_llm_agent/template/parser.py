@@ -33,8 +33,7 @@ def parse(text: str, environment: str) -> ParsedIntent:
     :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT``, with a list of the environment's known behaviours.
     """
     if environment not in KNOWN_BEHAVIOURS:
-        known = ", ".join(KNOWN_BEHAVIOURS)
-        raise _decline(text, environment, f"it supports no behaviour of this environment, only of {known}")
+        raise _decline(text, environment, "it supports no behaviour of this environment")
     rest, speed = _take_speed(_normalise(text))
     tags, unknown = _tags(rest, environment)
     if unknown:
@@ -58,10 +57,10 @@ def parse_note(text: str, environment: str) -> frozenset[str] | None:
 
 
 def describe_known(environment: str) -> str:
-    """Return a list of an environment's known behaviours, as text."""
+    """Return a list of an environment's known behaviours, as text; of the environments that have some, where it has none."""
     behaviours = KNOWN_BEHAVIOURS.get(environment)
     if not behaviours:
-        return "; ".join(f"{name}: {', '.join(known)}" for name, known in KNOWN_BEHAVIOURS.items())
+        return f"behaviours of {', '.join(KNOWN_BEHAVIOURS)}"
     able = ABILITIES[environment]
     kinds = {kind_of(behaviour) for behaviour in behaviours}
     qualities = {quality for kind in kinds for quality in qualities_of(environment, kind)}
@@ -76,7 +75,7 @@ def _decline(text: str, environment: str, why: str) -> InvalidArgument:
     known = describe_known(environment)
     message = (
         f"template/v1 cannot write {shown!r} for {environment}: {why}. It supports: {known}. "
-        "For other behaviours, configure a language model."
+        "For others, name a language model (--model), or train a reward of your own (`dressage train`)."
     )
     return InvalidArgument(
         message,

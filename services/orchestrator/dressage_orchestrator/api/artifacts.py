@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+from dressage.api.internal.v1 import renderer_service_pb2 as renderer_pb
 from dressage.api.v1 import artifact_service_pb2 as pb
 from dressage.artifacts import ArtifactInfo, ArtifactStore
 from dressage.errors import InvalidArgument, NotFound
@@ -14,11 +15,14 @@ from dressage.errors import InvalidArgument, NotFound
 from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
 from dressage_orchestrator.api.gate import is_conversation, reads_only_own, session_of
+from dressage_orchestrator.clients import RendererClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.service import Sessions
 
 _CHUNK = 1 << 20
+_POSES = ".poses.npz"
+"""End of the key of a rollout's poses, instead of ``.npz``."""
 _TYPES = {
     ".jsonl": "application/jsonl",
     ".npz": "application/x-npz",
@@ -31,8 +35,11 @@ _TYPES = {
 class ArtifactServicer:
     """See `ArtifactService` in the protos."""
 
-    def __init__(self, store: ArtifactStore, service: Sessions, pages: paging.PageTokens) -> None:
+    def __init__(
+        self, store: ArtifactStore, service: Sessions, pages: paging.PageTokens, renderer: RendererClient
+    ) -> None:
         self._store = store
+        self._renderer = renderer
         self._pages = pages
         self._service = service
 
@@ -69,6 +76,16 @@ class ArtifactServicer:
         chunks = self._store.read(request.key, _CHUNK, offset=request.offset)
         while (chunk := await threads.run(threads.REQUESTS, next, chunks, None)) is not None:
             yield pb.ReadArtifactResponse(data=chunk)
+
+    async def GetRolloutPoses(self, request: pb.GetRolloutPosesRequest, context: Any) -> pb.Artifact:
+        await self._require_readable(request.rollout)
+        await threads.run(threads.REQUESTS, self._store.info, request.rollout)
+        key = request.rollout.removesuffix(".npz") + _POSES
+        try:
+            return _artifact(await threads.run(threads.REQUESTS, self._store.info, key))
+        except NotFound:
+            await self._renderer.record_poses(renderer_pb.RecordPosesRequest(trajectory=request.rollout, poses=key))
+        return _artifact(await threads.run(threads.REQUESTS, self._store.info, key))
 
 
 def _is_listed(key: str, access: sessions.Access | None) -> bool:

@@ -80,6 +80,7 @@ RULES: dict[str, Rule] = {
     "dressage.v1.ArtifactService/ListArtifacts": Rule(Role.VIEWER, reads="artifact", field="prefix"),
     "dressage.v1.ArtifactService/GetArtifact": _FILE,
     "dressage.v1.ArtifactService/ReadArtifact": _FILE,
+    "dressage.v1.ArtifactService/GetRolloutPoses": Rule(Role.VIEWER, reads="artifact", field="rollout"),
     "dressage.v1.BenchmarkService/CreateBenchmark": _CREATE,
     "dressage.v1.BenchmarkService/GetBenchmark": _OPEN,
     "dressage.v1.BenchmarkService/ListBenchmarks": _OPEN,

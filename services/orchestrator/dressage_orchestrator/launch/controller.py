@@ -257,14 +257,16 @@ class RunController:
         """Get or create the session's live run; None if it needs none, or if another server has claimed it."""
         with self._database.begin() as tx:
             tx.lock(resource_names.session_name(session))
-            if not assignments.open_of(tx, session):
+            waiting = assignments.open_of(tx, session)
+            if not waiting:
                 return None
             stored = sessions.get(tx, session)
             if stored.state in sessions.ENDED or sessions.cancel_reason(tx, session) is not None:
                 return None
             row = runs.live_of(tx, session)
             if row is None:
-                return runs.create(tx, session, pool=stored.spec.pool, executor=self._executor).run
+                pool = waiting[0].work.train.pool or stored.spec.pool
+                return runs.create(tx, session, pool=pool, executor=self._executor).run
             return row.run if runs.claim(tx, row.run.name, self._executor) else None
 
     def _release(self, session: str) -> str | None:

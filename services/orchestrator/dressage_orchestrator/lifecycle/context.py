@@ -61,6 +61,8 @@ class Engine:
     :param loop: event loop of the clients' channels.
     :param wakeups: wakes waiting workflows.
     :param stopping: set when this server stops; workflows then end at once without recording an end.
+    :param device_pools: names of the pools whose trainers have a device.
+    :param cpu_pool: pool for trainings that cannot run on it; empty: there is none.
     """
 
     settings: Settings
@@ -73,6 +75,8 @@ class Engine:
     loop: asyncio.AbstractEventLoop
     wakeups: Wakeups
     stopping: Event
+    device_pools: frozenset[str] = frozenset()
+    cpu_pool: str = ""
 
     def retry(self, work: Callable[[], T]) -> T:
         """Run a transaction, with retries while the database is unavailable, so that no session fails because of an outage.

@@ -264,6 +264,14 @@ class Method(Protocol):
         """Why the proposal that a spec with defaults contains cannot be trained on a pool of devices; by default nothing."""
         return DeviceObstacle()
 
+    def fill_on_device(self, spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
+        """Replace defaults by those of a pool of devices; by default none differ.
+
+        :param spec: with defaults for a pool of CPU cores.
+        :param given: as the caller wrote it.
+        """
+        return
+
     def goal(self, spec: v1.SessionSpec) -> str:
         """Score required to succeed, as text; by default the pass threshold."""
         return f"{spec.pass_threshold:g}"

@@ -82,7 +82,8 @@ def play(
     :raises FailedPrecondition: when the candidate cannot be played.
     """
     seeds = list(states) or report_seeds(episodes)
-    task = work.EvaluateAssignment(environment=context.environment, seeds=seeds, kept=["median"], profile=profile)
+    kept = ["worst", "median", "best"] if states else ["median"]
+    task = work.EvaluateAssignment(environment=context.environment, seeds=seeds, kept=kept, profile=profile)
     task.options.CopyFrom(context.spec.environment_options)
     if policy is not None:
         task.policy.CopyFrom(policy)

@@ -17,6 +17,7 @@ from dressage.errors import DressageError
 from dressage.sandbox.pipe import ChannelClosed
 
 from dressage_trainer.evaluation.player_pool import PlayerPool
+from dressage_trainer.lease.device_kernels import DeviceKernels
 from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import REPORTS_BACKED_UP, EarlyEnd, StepGrant, WorkStream
@@ -72,6 +73,7 @@ class AssignmentContext:
     :param fillings: adds to them in the background.
     :param players: players of candidates that stay warm over the lease; None: an evaluation starts its own.
     :param kernels: compiled kernels of the batched engine; None: processes compile them in memory.
+    :param device_kernels: compiled kernels of environments on a device; None: each learner compiles its own.
     """
 
     work: WorkStream
@@ -87,6 +89,7 @@ class AssignmentContext:
     fillings: Fillings | None = None
     players: PlayerPool | None = None
     kernels: Kernels | None = None
+    device_kernels: DeviceKernels | None = None
 
     def report(self, item: str, **body: Any) -> None:
         """Queue a report about this assignment, unless the assignment is cancelled.

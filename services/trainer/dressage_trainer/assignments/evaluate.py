@@ -270,17 +270,6 @@ class _Serving:
     async def _store(self, message: session_pb2.CandidateResult, playable: _Playable, played: Played) -> None:
         """Store the kept rollouts and the policy, and add them to the result."""
         evaluation = self._evaluation
-        if playable.program:  # it has no rollouts: an episode follows from program and state
-            if evaluation.bundles and self._program_task is not None:
-                message.policy = await store_program(
-                    self._context,
-                    playable.id,
-                    playable.program,
-                    task=self._program_task,
-                    states=evaluation.seeds,
-                    provenance=evaluation.provenance,
-                )
-            return
 
         async def record(index: int) -> Played:
             return await self._request(playable, [evaluation.seeds[index]], recorded=1, folder=f"kept-{index}")
@@ -294,6 +283,15 @@ class _Serving:
             labels=evaluation.kept,
             record=record,
         )
+        if evaluation.bundles and playable.program and self._program_task is not None:
+            message.policy = await store_program(
+                self._context,
+                playable.id,
+                playable.program,
+                task=self._program_task,
+                states=evaluation.seeds,
+                provenance=evaluation.provenance,
+            )
         if evaluation.bundles and playable.parameters is not None and evaluation.policy is not None:
             message.policy = await store_bundle(
                 self._context,

@@ -1,7 +1,7 @@
 """The rollouts of a candidate that are kept: those of the first seeds, and others by their return.
 
-An episode depends on policy and seed only, so one that was chosen by its return is recorded by playing it again on stock
-Gymnasium. Those repetitions do not count as episodes of the evaluation.
+An episode depends on policy and seed only, so one that was chosen by its return is recorded by playing it again, on stock
+Gymnasium or, for a program, in the traced interpreter. Those repetitions do not count as episodes of the evaluation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ async def store_rollouts(
 ) -> None:
     """Record what is not recorded yet, upload the rollouts and add them to the result.
 
-    A rollout is stored once, as ``candidates/{id}/rollouts/{seed}.npz``, and listed once for each of its labels.
+    A rollout is stored once, as ``candidates/{id}/rollouts/{seed}.npz`` (a program's as ``.json``), and listed once for each of
+    its labels.
 
     :param played: all episodes, in the order of the seeds; its recorded ones are used.
     :param first: number of first seeds whose rollouts are kept.
@@ -69,7 +70,7 @@ async def store_rollouts(
             again = await record(index)
             recorded[index] = (again.rollouts[0], again.returns[0])
         path, value = recorded[index]
-        key = f"candidates/{message.id}/rollouts/{seeds[index]}.npz"
+        key = f"candidates/{message.id}/rollouts/{seeds[index]}{path.suffix}"
         files[key] = path
         message.rollouts.add(artifact=key, label=label, seed=seeds[index], proposed_return=value, **{"return": value})
     await put_files(context, files)

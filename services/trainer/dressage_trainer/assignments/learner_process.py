@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from pathlib import Path
@@ -11,8 +12,9 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts.execute import line_of_stack
 from dressage.errors import NotFound
 from dressage.limits import CHECKPOINT_INDEX
-from dressage.sandbox.limits import LEARNER_LIMITS
-from dressage.sandbox.process import Exit
+from dressage.sandbox.gpu import gpu_access
+from dressage.sandbox.limits import LEARNER_LIMITS, Limits
+from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer.assignments.context import (
     AssignmentContext,
@@ -23,30 +25,86 @@ from dressage_trainer.assignments.context import (
 from dressage_trainer.assignments.delivery import Delivery
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.messages import FailedMessage, WarningMessage
+from dressage_trainer.messages import FailedMessage, ProgressMessage, TrainSpec, WarningMessage
+from dressage_trainer.speed.compiled import key_of, request_of
+from dressage_trainer.speed.device_warmup import FOLDER
 from dressage_trainer.speed.threads import learner_environment
 
 _OUT_OF_MEMORY_REMEDY = (
     "raise the memory of trainers (the pool's resources.limits.memory on Kubernetes), or train fewer members"
 )
 
+_LAST_SECONDS = 2.0
+"""Time for a simulator to end by itself."""
+
 LEARNER = "dressage_trainer.learner:learn"
+SIMULATE = "dressage.envs.packs.batched.stepping:serve"
+SIMULATOR = SandboxSpec(limits=Limits())
+"""How the simulator of a pack's environments is started, but for what its pack says."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
-_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION"})
+_OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION", "SIMULATOR_FAILED"})
 
 
-def learner_sandbox(*, backend: str, cores: int, compiled: Path | None) -> SandboxSpec:
+def learner_sandbox(*, backend: str, cores: int, compiled: Path | None, on_device: bool = False) -> SandboxSpec:
     """Return how to start a learner.
 
     :param compiled: folder of compiled updates for its shapes; None if there is none.
+    :param on_device: whether its environments run on a device.
     """
+    access = gpu_access() if on_device else None
+    variables = learner_environment(compilation_cache=compiled, on_gpu=access is not None)
+    if on_device:
+        variables["WARP_CACHE_PATH"] = FOLDER  # relative to its own folder, see `lease.device_kernels`
+    if access is not None:
+        variables |= dict(access.env)
+    compiled_folders = () if compiled is None else (compiled,)
     return SandboxSpec(
         limits=LEARNER_LIMITS,
         threads=cores,
-        env=tuple(sorted(learner_environment(compilation_cache=compiled).items())),
-        read_only=() if compiled is None else (compiled,),
+        env=tuple(sorted(variables.items())),
+        read_only=(*compiled_folders, *(access.read_only if access else ())),
+        devices=access.devices if access else (),
         preload=("dressage_trainer.learner", _GROUPS.get(backend, "dressage_trainer.backends.stacked")),
     )
+
+
+def is_cached(spec: TrainSpec) -> bool:
+    """Whether the compiled updates of such a training are kept: those of the CPU pool."""
+    return spec.backend == "jax" and not spec.on_device
+
+
+def sandbox_of(context: AssignmentContext, spec: TrainSpec) -> tuple[SandboxSpec, bool]:
+    """Return how to start the learner of a training, and whether its updates are compiled already."""
+    compiled = None
+    if context.compiled is not None and is_cached(spec):
+        compiled = context.compiled.find(key_of(request_of(spec)))
+    sandbox = learner_sandbox(backend=spec.backend, cores=spec.threads, compiled=compiled, on_device=spec.on_device)
+    return sandbox, compiled is not None
+
+
+def end_simulator(context: AssignmentContext, simulator: SandboxProcess) -> None:
+    """End the process that simulates for a learner; it ends by itself once the learner has."""
+    ended = simulator.wait(_LAST_SECONDS) or simulator.kill()
+    if ended.kind not in ("ok", "killed"):
+        log = structlog.get_logger("dressage.trainer.training")
+        log.warning("the simulator ended", reason=ended.reason, tail=ended.stderr_tail[-4000:])
+    context.sandboxes.end(simulator)
+
+
+def progress_report(message: ProgressMessage) -> pb.ProgressReport:
+    """Return the report of a learner's progress."""
+    report = pb.ProgressReport(steps_per_second=message.steps_per_second, activity=message.activity)
+    for member in message.members:
+        report.members.add(member=member.member, env_step=member.env_step, metrics=member.metrics)
+    return report
+
+
+async def device_kernels(context: AssignmentContext, spec: TrainSpec) -> Path | None:
+    """Return the folder of the simulator's compiled kernels; None where the environments do not run on a device."""
+    if not spec.on_device or context.device_kernels is None:
+        return None
+    sizes = request_of(spec)["sizes"]
+    return await asyncio.to_thread(context.device_kernels.prepare, spec.environment, spec.options, sizes=sizes)
 
 
 async def fetch_checkpoints(context: AssignmentContext, delivery: Delivery) -> list[Path]:

@@ -114,6 +114,7 @@ def train_spec(
         threads=cores,
         backend=task.backend or "jax",
         algorithm=task.algorithm,
+        on_device=task.on_device,
         provenance=dict(task.provenance),
         resume=resume[0] if resume else None,
         resume_earlier=tuple(resume[1:]),

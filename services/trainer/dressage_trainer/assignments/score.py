@@ -19,7 +19,7 @@ from dressage_trainer.assignments.context import (
 )
 from dressage_trainer.assignments.delivery import Delivery, evaluation_item, member_item
 from dressage_trainer.assignments.requests import options_of
-from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.messages import MemberPolicy
 
@@ -36,7 +36,7 @@ async def score(context: AssignmentContext) -> pb.AssignmentResult | None:
         allow_unsandboxed=context.allow_unsandboxed,
     )
     size = max(1, min(context.assignment.cores, len(task.policies) * task.episodes))
-    context.sandboxes.keep_ready("score", lambda: {EVALUATOR: min(size, _MAX_SPARES)})
+    context.sandboxes.keep_ready("score", lambda: {evaluator_of(task.environment): min(size, _MAX_SPARES)})
     pool = EvaluatorPool(settings=settings, sandboxes=context.sandboxes, scratch=context.scratch, size=size)
     scoring = asyncio.ensure_future(_score_all(context, pool))
     try:

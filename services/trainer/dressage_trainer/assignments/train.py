@@ -51,17 +51,25 @@ from dressage_trainer.assignments.delivery import (
 )
 from dressage_trainer.assignments.learner_process import (
     LEARNER,
+    SIMULATE,
+    SIMULATOR,
+    device_kernels,
     died,
+    end_simulator,
     failed,
     fetch_checkpoints,
-    learner_sandbox,
+    is_cached,
+    progress_report,
+    sandbox_of,
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.assignments.start_policies import fetch_starts
-from dressage_trainer.evaluation.evaluator_pool import EVALUATOR, EvaluationSettings, EvaluatorPool, stopped_by
+from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
+from dressage_trainer.evaluation.player_pool import of_pack
+from dressage_trainer.lease.device_kernels import place_kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.speed.compiled import key_of, request_of
+from dressage_trainer.speed.compiled import request_of
 
 _SNAPSHOT_SECONDS = 25.0
 _PROGRESS_SECONDS = 0.1
@@ -105,6 +113,7 @@ class Training:
         """Member and step of the policies that are uploaded and evaluated, or will be."""
         self._starting: asyncio.Future[SandboxProcess] | None = None
         self._learner: SandboxProcess | None = None
+        self._simulator: SandboxProcess | None = None
         self._learned = asyncio.Event()
         """The learner has sent its last message, or has ended."""
         self._next_progress = 0.0
@@ -159,6 +168,8 @@ class Training:
         finally:
             if self._starting is not None:
                 await asyncio.to_thread(context.sandboxes.end, await self._starting)
+            if self._simulator is not None:
+                await asyncio.to_thread(end_simulator, context, self._simulator)
             context.sandboxes.keep_ready("train", self._spares)
 
     async def _train(self) -> pb.AssignmentResult:
@@ -254,10 +265,13 @@ class Training:
             starts=starts,
             granted_steps=granted,
         )
-        sandbox, compiled = self._sandbox(spec)
-        self._fill = None if compiled or spec.backend != "jax" else request_of(spec)
-        self._starting = asyncio.ensure_future(asyncio.to_thread(context.sandboxes.start, sandbox, LEARNER))
+        sandbox, compiled = sandbox_of(context, spec)
+        pack = load_card(spec.environment).pack  # the updates of its environments are not compiled ahead
+        self._fill = None if compiled or pack or not is_cached(spec) else request_of(spec)
+        kernels = await device_kernels(context, spec)
+        self._starting = asyncio.ensure_future(self._start_learner(sandbox, pack))
         learner = self._learner = await asyncio.shield(self._starting)
+        await asyncio.to_thread(place_kernels, kernels, learner.scratch)
         for path in resume:
             path.rename(learner.scratch / path.name)
         await asyncio.to_thread(learner.channel.send, spec.to_dict())
@@ -276,6 +290,14 @@ class Training:
         self._learned.set()
         return last
 
+    async def _start_learner(self, sandbox: SandboxSpec, pack: str) -> SandboxProcess:
+        """Start a learner and, for an environment of a pack, the process that simulates for it."""
+        sandboxes, companion = self._context.sandboxes, None
+        if pack:
+            self._simulator = await asyncio.to_thread(sandboxes.start, of_pack(SIMULATOR, pack), SIMULATE)
+            companion = self._simulator.channel
+        return await asyncio.to_thread(sandboxes.start, sandbox, LEARNER, companion=companion)
+
     async def _extend(self, learner: SandboxProcess, granted: int) -> None:
         """Send the learner each extension."""
         while granted:
@@ -289,17 +311,10 @@ class Training:
             self._context.fillings.start(self._fill)
         self._fill = None
 
-    def _sandbox(self, spec: messages.TrainSpec) -> tuple[SandboxSpec, bool]:
-        """Return how to start the learner, and whether its updates are compiled already."""
-        cache, compiled = self._context.compiled, None
-        if cache is not None and spec.backend == "jax":
-            compiled = cache.find(key_of(request_of(spec)))
-        return learner_sandbox(backend=spec.backend, cores=self._cores, compiled=compiled), compiled is not None
-
     def _spares(self) -> Mapping[SandboxSpec, int]:
         """Return the processes that another training like this one would start."""
-        sandbox, _ = self._sandbox(train_spec(self._task, cores=self._cores))
-        return {sandbox: 1, EVALUATOR: self._spare_evaluators}
+        sandbox, _ = sandbox_of(self._context, train_spec(self._task, cores=self._cores))
+        return {sandbox: 1, evaluator_of(self._task.environment): self._spare_evaluators}
 
     async def _listen(self, learner: SandboxProcess) -> messages.DoneMessage | pb.AssignmentResult:
         """Handle the learner's messages until the last one."""
@@ -332,7 +347,7 @@ class Training:
             case messages.ProgressMessage():
                 if (now := time.monotonic()) >= self._next_progress:  # it sends them as often as it likes
                     self._next_progress = now + _PROGRESS_SECONDS
-                    self._context.report("", progress=_progress(message))
+                    self._context.report("", progress=progress_report(message))
             case messages.WarningMessage():
                 self._delivery.warn(message)
                 if message.reason in ("CHECKPOINT_UNAVAILABLE", "CHECKPOINT_FAILED"):
@@ -481,10 +496,3 @@ class Training:
         await first_of(self._snapshot_answered, self._learned, *others)
         if not self._learned.is_set():
             await asyncio.to_thread(learner.kill)
-
-
-def _progress(message: messages.ProgressMessage) -> pb.ProgressReport:
-    report = pb.ProgressReport(steps_per_second=message.steps_per_second, activity=message.activity)
-    for member in message.members:
-        report.members.add(member=member.member, env_step=member.env_step, metrics=member.metrics)
-    return report

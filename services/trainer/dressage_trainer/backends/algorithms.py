@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, Protocol
 
 from dressage.errors import InvalidArgument
 
 from dressage_trainer.ppo import snapshot as ppo_snapshot
+from dressage_trainer.ppo.device_collection import DeviceCollector
 from dressage_trainer.ppo.interfaces import Environment, Reward
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.ppo import PPO, Metrics
@@ -56,6 +57,12 @@ def _ppo(
     return PPO(members, environment=environment, reward=reward, optimise=update)
 
 
+def _ppo_on_device(
+    members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
+) -> Stacked:
+    return PPO(members, environment=environment, reward=reward, optimise=update, collector=DeviceCollector)
+
+
 def _sac(
     members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
 ) -> Stacked:
@@ -78,11 +85,19 @@ _ALGORITHMS = {
 }
 
 
-def algorithm_of(name: str) -> Algorithm:
+_ON_DEVICE = replace(_ALGORITHMS["ppo"], build=_ppo_on_device)
+
+
+def algorithm_of(name: str, *, on_device: bool = False) -> Algorithm:
     """Return an algorithm by its name; empty: PPO.
 
-    :raises InvalidArgument: for an unknown one.
+    :param on_device: whether the environments run on a device.
+    :raises InvalidArgument: for an unknown one, or one that does not collect on a device.
     """
+    if on_device:
+        if name not in ("", "ppo"):
+            raise InvalidArgument(field="algorithm", value=name, expected="ppo, where the environments run on a device")
+        return _ON_DEVICE
     algorithm = _ALGORITHMS.get(name or "ppo")
     if algorithm is None:
         raise InvalidArgument(field="algorithm", value=name, expected=" or ".join(_ALGORITHMS))

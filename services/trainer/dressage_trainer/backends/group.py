@@ -135,11 +135,23 @@ def divergence_warnings(before: int, now: int, *, member: str = "") -> list[Warn
     :param now: environment steps that have diverged so far.
     :returns: one warning, or none.
     """
-    # Each tenfold is one more digit.
-    if now <= 0 or (before > 0 and len(str(now)) <= len(str(before))):
+    if not _tenfold(before, now):
         return []
     text = f"the simulation diverged in {now} environment steps so far; each ended its episode"
     return [WarningMessage("SIMULATION_DIVERGED", text, member)]
+
+
+def overflow_warnings(before: int, now: int) -> list[WarningMessage]:
+    """Return the warning that the simulator's space for contacts or constraints did not suffice, as `divergence_warnings`."""
+    if not _tenfold(before, now):
+        return []
+    text = f"{now} environment steps so far had more contacts or constraints than the simulator has space for"
+    return [WarningMessage("SIMULATION_OVERFLOWED", f"{text}; each ended its episode")]
+
+
+def _tenfold(before: int, now: int) -> bool:
+    """Whether a count is at its first, 10th, 100th, … for the first time: each tenfold is one more digit."""
+    return now > 0 and (before <= 0 or len(str(now)) > len(str(before)))
 
 
 def action_facts(environment: Environment) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from dressage.policies import PolicyCard
 
 from dressage_trainer.backends.algorithms import algorithm_of
+from dressage_trainer.backends.device import parts_on_device
 from dressage_trainer.backends.group import (
     MemberSetup,
     Outcome,
@@ -19,6 +20,7 @@ from dressage_trainer.backends.group import (
     divergence_warnings,
     facts_of,
     member_specs,
+    overflow_warnings,
     stopped_message,
     versions_of,
 )
@@ -35,6 +37,7 @@ from dressage_trainer.ppo.normalizer import EPSILON
 from dressage_trainer.ppo.ppo import Metrics
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
+_DEVICE_PACKAGES = ("mujoco-warp", "warp-lang")
 _STATE = "ppo/"  # of SAC too: checkpoints of earlier versions have it
 
 
@@ -57,25 +60,31 @@ class Group:
 
     def __init__(self, setup: MemberSetup, members: Sequence[MemberSpec], *, make_batch: Callable[..., Any]) -> None:
         self._setup, self._members = setup, list(members)
+        self._environment: Any
         self.names = [member.name for member in members]
         self._starts = {task.member: task.start for task in setup.spec.members if task.start is not None}
         rows = len(members) * members[0].hyperparameters.num_envs
         spec, card = setup.spec, setup.card
-        fields = fields_read(spec.reward_source, setup.module, card)
-        self._environment = make_batch(
-            spec.environment, rows, num_threads=spec.threads, options=setup.options, fields=fields
-        )
+        self._algorithm = algorithm_of(spec.algorithm, on_device=spec.on_device)
+        reward: Any
+        if spec.on_device:
+            num_envs = members[0].hyperparameters.num_envs
+            self._environment, reward = parts_on_device(setup, members=len(members), num_envs=num_envs)
+        else:
+            fields = fields_read(spec.reward_source, setup.module, card)
+            self._environment = make_batch(
+                spec.environment, rows, num_threads=spec.threads, options=setup.options, fields=fields
+            )
+            # A value that is not finite stops only its member; an exception would end all.
+            reward = WatchedReward(setup.module, card, rows, on_not_finite="return")
         check_actions(spec.algorithm, self._environment)
-        self._algorithm = algorithm_of(spec.algorithm)
         self._update = self._algorithm.update(members, environment=self._environment, threads=spec.threads)
-        # A value that is not finite stops only its member; an exception would end all.
-        reward = WatchedReward(setup.module, card, rows, on_not_finite="return")
         self.stacked = self._algorithm.build(members, self._environment, reward, self._update, steps=spec.last_step)
         self._metrics: list[MemberMetrics] = []
         self._monitors = [Monitor(steps=spec.steps_per_member) for _ in members]
         self._latest: list[Metrics] = [{} for _ in members]
         self._reported: set[int] = set()
-        self._divergences = 0
+        self._divergences = self._overflows = 0
 
     def begin(self) -> None:
         """Put the members' start policies in place, and open the metrics of a new run."""
@@ -136,6 +145,8 @@ class Group:
                 outcome.stopped.append(stopped_message(self.names[index], stop))
         before, self._divergences = self._divergences, self._environment.divergences
         outcome.warnings.extend(divergence_warnings(before, self._divergences))
+        before, self._overflows = self._overflows, getattr(self._environment, "overflows", 0)
+        outcome.warnings.extend(overflow_warnings(before, self._overflows))
         return outcome
 
     def states(self) -> list[MemberState]:
@@ -183,15 +194,18 @@ class Group:
                 "env_steps": self.steps,
                 "algorithm": self._setup.spec.algorithm or "ppo",
                 "hyperparameters": member.hyperparameters.to_dict(),
+                **({"simulation": dict(self._environment.env.provenance)} if self._setup.spec.on_device else {}),
                 **({"continues": self._starts[member.name].provenance} if member.name in self._starts else {}),
-                "versions": versions_of(*_PACKAGES),
+                "versions": versions_of(*_PACKAGES, *(_DEVICE_PACKAGES if self._setup.spec.on_device else ())),
             },
         )
 
     def facts(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with to be resumed."""
+        # Of the usual case there is no entry: checkpoints of earlier versions have none.
         sac = {"algorithm": "sac"} if self._setup.spec.algorithm == "sac" else {}
-        return facts_of(self._setup, self._members, **sac)
+        device = {"on_device": True} if self._setup.spec.on_device else {}
+        return facts_of(self._setup, self._members, **sac, **device)
 
     def snapshot(self) -> Arrays:
         """Return the state at this update boundary, metrics included."""
@@ -205,6 +219,7 @@ class Group:
         self._algorithm.snapshot.restore(self.stacked, state)
         self._reported = set(self.stacked.env.faults.stops)
         self._divergences = self._environment.divergences
+        self._overflows = getattr(self._environment, "overflows", 0)
         self._open_metrics(arrays)
 
     def _open_metrics(self, arrays: Arrays) -> None:

@@ -41,10 +41,11 @@ def _play(request: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     folder.mkdir(parents=True, exist_ok=True)
     options = EnvOptions(**request["options"])
     seeds, size = request["seeds"], _episodes_at_once(request["environment"], options)
+    together = not load_card(request["environment"]).pack  # a pack's simulators share random streams
     for start in range(0, len(seeds), size):
         part = seeds[start : start + size]
         paths = []
-        for episode in rollout(policy.act, request["environment"], part, options, batched=True):
+        for episode in rollout(policy.act, request["environment"], part, options, batched=together):
             path = folder / f"{episode.seed}.npz"
             episode.save(path)
             paths.append(str(path))

@@ -26,6 +26,7 @@ from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
+from dressage_trainer.evaluation.player_pool import of_pack
 from dressage_trainer.evaluation.rollouts import Episode
 from dressage_trainer.lease.files import copy_from_sandbox
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
@@ -40,7 +41,16 @@ _TARGET = "dressage_trainer.evaluation.evaluator:evaluate"
 EVALUATOR = SandboxSpec(
     limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.evaluation.evaluator",)
 )
-"""How evaluators are started."""
+"""How evaluators of our environments are started."""
+
+
+def evaluator_of(environment: str) -> SandboxSpec:
+    """Return how the evaluators of an environment are started.
+
+    :raises FailedPrecondition: if the environment's pack is not installed.
+    """
+    pack = load_card(environment).pack
+    return of_pack(EVALUATOR, pack) if pack else EVALUATOR
 
 
 @dataclass(frozen=True)
@@ -222,7 +232,7 @@ class _Evaluator:
     def _running(self) -> SandboxProcess:
         process = self._process
         if process is None or process.poll() is not None:
-            process = self._sandboxes.start(EVALUATOR, _TARGET)
+            process = self._sandboxes.start(evaluator_of(self._settings.environment), _TARGET)
             if self._background:
                 _yield_processors(process.pid)
             self._process = process

@@ -47,7 +47,22 @@ def sandbox_of(pack: str, ours: SandboxSpec = SANDBOX) -> SandboxSpec:
     """
     if not pack:
         return ours
-    return replace(SANDBOX, packages=pack_process.import_path(pack), read_only=pack_process.readable())
+    return of_pack(SANDBOX, pack)
+
+
+def of_pack(spec: SandboxSpec, pack: str) -> SandboxSpec:
+    """Return how the same process is started with the packages of a pack.
+
+    :raises FailedPrecondition: if the pack is not installed.
+    """
+    return replace(
+        spec,
+        packages=pack_process.import_path(pack),
+        read_only=pack_process.readable(pack),
+        python=pack_process.interpreter(pack),
+        limits=pack_process.limits(pack),
+        env=tuple(sorted(pack_process.variables(pack).items())),
+    )
 
 
 _REPLY_SECONDS = 600.0
@@ -240,8 +255,10 @@ class Player:
             self.end()
             raise Internal("a player sent a malformed reply", reason="PLAYER_FAILED")
         returns, lengths, successes = columns
+        suffix = ".json" if "program" in request else ".npz"
         rollouts = tuple(
-            copy_from_sandbox(scratch / str(path), scratch, target / f"{index}.npz") for index, path in enumerate(paths)
+            copy_from_sandbox(scratch / str(path), scratch, target / f"{index}{suffix}")
+            for index, path in enumerate(paths)
         )
         if paths:
             shutil.rmtree(scratch / request["folder"], ignore_errors=True)

@@ -17,7 +17,7 @@ import structlog
 from dressage.errors import DressageError
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.machine import UNKNOWN, Machine
-from dressage.sandbox.pipe import MAX_BYTES
+from dressage.sandbox.pipe import MAX_BYTES, Channel
 from dressage.sandbox.process import SandboxProcess
 from dressage.sandbox.scratch import remove_scratch
 
@@ -40,6 +40,8 @@ class SandboxSpec:
     preload: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     max_message_bytes: int = MAX_BYTES
+    python: str = ""
+    devices: tuple[Path, ...] = ()
 
 
 SpareCounts = Callable[[], Mapping[SandboxSpec, int]]
@@ -70,19 +72,20 @@ class Sandboxes:
         with self._lock:
             self._uses[use] = counts
 
-    def start(self, spec: SandboxSpec, target: str) -> SandboxProcess:
+    def start(self, spec: SandboxSpec, target: str, *, companion: Channel | None = None) -> SandboxProcess:
         """Return a process of this spec that runs ``target``: a spare one if there is one. End it with `end`.
 
         :param target: "module:function".
+        :param companion: see `SandboxProcess.start`; a process with one is never a spare one.
         :raises FailedPrecondition: see `SandboxProcess.start`.
         """
-        while (process := self._take(spec)) is not None:
+        while companion is None and (process := self._take(spec)) is not None:
             try:
                 process.assign(target)
                 return process
             except DressageError:  # it has ended, for example for want of memory
                 self.end(process)
-        return self._launch(spec, target)
+        return self._launch(spec, target, companion)
 
     def end(self, process: SandboxProcess) -> None:
         """End a process that `start` returned, if it has not ended, and remove its folder."""
@@ -142,7 +145,7 @@ class Sandboxes:
                     return process
         return None
 
-    def _launch(self, spec: SandboxSpec, target: str | None) -> SandboxProcess:
+    def _launch(self, spec: SandboxSpec, target: str | None, companion: Channel | None = None) -> SandboxProcess:
         self._root.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="p", dir=self._root))
         try:
@@ -157,6 +160,9 @@ class Sandboxes:
                 threads=spec.threads,
                 env=dict(spec.env),
                 max_message_bytes=spec.max_message_bytes,
+                devices=spec.devices,
+                python=spec.python,
+                companion=companion,
                 allow_unsandboxed=self._allow_unsandboxed,
             )
         except BaseException:

@@ -6,6 +6,7 @@ move each other's streams. The update evaluates the sampled actions again in JAX
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -133,6 +134,49 @@ class Categorical:
 def make_distribution(environment: Environment, dtype: Any) -> Distribution:
     """Return the distribution over an environment's action space."""
     return Categorical(dtype) if action_space_of(environment).discrete else DiagGaussian(environment, dtype)
+
+
+def draw_noise(generators: list[np.random.Generator], shape: tuple[int, int], space: ActionSpace, dtype: Any) -> Any:
+    """Draw what sampling on a device needs, by JAX, from a key of each member's own generator.
+
+    :param shape: (T, n).
+    :returns: (T, M, n, A) normal numbers, or for discrete actions (T, M, n, 1) uniform ones.
+    """
+    words = np.stack([generator.integers(2**32, size=2, dtype=np.uint32) for generator in generators])
+    noise = _noise_function()
+    return noise(words, shape=shape, size=space.size, discrete=space.discrete, dtype=np.dtype(dtype))
+
+
+@functools.cache
+def _noise_function() -> Any:
+    import jax
+
+    def noise(words: Any, *, shape: tuple[int, int], size: int, discrete: bool, dtype: Any) -> Any:
+        draw = jax.random.uniform if discrete else jax.random.normal
+        members = jax.vmap(lambda key: draw(key, (*shape, size), dtype))(jax.random.wrap_key_data(words))
+        return members.swapaxes(0, 1)
+
+    return jax.jit(noise, static_argnames=("shape", "size", "discrete", "dtype"))
+
+
+def sample_in_jax(weights: dict[str, Any], output: Any, noise: Any, *, discrete: bool) -> tuple[Any, Any]:
+    """Sample one member's actions as `Distribution` does, in JAX.
+
+    :param output: (n, outputs) of the policy network.
+    :param noise: (n, A), see `draw_noise`.
+    :returns: (n, A) actions, not clipped, and (n,) their log probabilities.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    if not discrete:
+        log_std = weights["log_std"]
+        log_prob = -0.5 * jnp.square(noise).sum(-1) - (log_std + 0.5 * LOG_TWO_PI).sum(-1)
+        return output + noise * jnp.exp(log_std), log_prob
+    log_p = jax.nn.log_softmax(output)
+    below = jnp.cumsum(jnp.exp(log_p), axis=-1)[..., :-1] <= noise
+    action = below.sum(axis=-1, keepdims=True)
+    return action.astype(output.dtype), jnp.take_along_axis(log_p, action, axis=-1)[..., 0]
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -36,19 +36,45 @@ class EpisodeStatistics:
         done: np.ndarray | None,
     ) -> None:
         """Add one step: (M, n) totals, (N,) terms, (N,) stock rewards, (N,) dones (None: no episode ended)."""
-        self._return += total
-        self._stock += stock.reshape(self._stock.shape)
-        self._length += 1.0
+        self._add_returns(total, stock.reshape(self._stock.shape), None if done is None else done.reshape(total.shape))
         self._steps += 1
         for name, value in terms.items():
-            if name in self._terms:
-                self._terms[name] += value
-                self._magnitudes[name] += np.abs(value)
-            else:
-                self._terms[name] = np.array(value, np.float64)
-                self._magnitudes[name] = np.abs(value, dtype=np.float64)
+            self._add_term(name, value, np.abs(value))
+
+    def add_rollout(
+        self,
+        totals: np.ndarray,
+        terms: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        stock: np.ndarray,
+        done: np.ndarray,
+    ) -> None:
+        """Add T steps.
+
+        :param totals: (T, M, n).
+        :param terms: by name, the sums over the steps of the values and of the magnitudes, (M * n,) each.
+        :param stock: (T, M, n) rewards of the environment.
+        :param done: (T, M, n) bool.
+        """
+        for total, own, ended in zip(totals, stock, done, strict=True):
+            self._add_returns(total, own, ended if ended.any() else None)
+        self._steps += len(totals)
+        for name, (value, magnitude) in terms.items():
+            self._add_term(name, value, magnitude)
+
+    def _add_returns(self, total: np.ndarray, stock: np.ndarray, done: np.ndarray | None) -> None:
+        self._return += total
+        self._stock += stock
+        self._length += 1.0
         if done is not None:
-            self._end(done.reshape(self._return.shape))
+            self._end(done)
+
+    def _add_term(self, name: str, value: np.ndarray, magnitude: np.ndarray) -> None:
+        if name in self._terms:
+            self._terms[name] += value
+            self._magnitudes[name] += magnitude
+        else:
+            self._terms[name] = np.array(value, np.float64)
+            self._magnitudes[name] = np.array(magnitude, np.float64)
 
     def _end(self, done: np.ndarray) -> None:
         for member, env in zip(*np.nonzero(done), strict=True):

@@ -62,21 +62,38 @@ class Faults:
         bad_observation = ~np.isfinite(observation).all((1, 2))
         for member in np.flatnonzero(bad_reward | bad_observation):
             if bad_reward[member]:
-                self._stop_by_reward(int(member), output, step)
+                self._stop_by_output(int(member), output, step)
             else:
-                self._stop(int(member), "observation", step, f"observation was not finite at environment step {step}")
+                self.stop_by_observation(int(member), step=step)
         stopped = self.mask()
         return np.where(stopped[:, None, None], 0.0, observation), np.where(stopped[:, None], 0.0, reward)
 
-    def _stop_by_reward(self, member: int, output: RewardOutput, step: int) -> None:
+    def _stop_by_output(self, member: int, output: RewardOutput, step: int) -> None:
         rows = slice(member * self._num_envs, (member + 1) * self._num_envs)
         raised = [text for row, text in output.raised.items() if row // self._num_envs == member]
         broken = [name for name, value in output.terms.items() if not np.isfinite(value[rows]).all()]
-        term = broken[0] if broken and not raised else "total"
         why = f": the reward raised {raised[0]}" if raised else ""
-        self._stop(
-            member, "reward", step, f"reward term {term!r} was not finite at environment step {step}{why}", term=term
-        )
+        self.stop_by_reward(member, broken[0] if broken and not raised else "total", step=step, why=why)
+
+    def stop_by_reward(self, member: int, term: str, *, step: int, why: str = "") -> None:
+        """Stop a member whose reward was not finite.
+
+        :param term: the first term that was not; ``total`` if only the sum was not.
+        """
+        text = f"reward term {term!r} was not finite at environment step {step}{why}"
+        self._stop(member, "reward", step, text, term=term)
+
+    def stop_by_observation(self, member: int, *, step: int) -> None:
+        """Stop a member with an observation that was not finite."""
+        self._stop(member, "observation", step, f"observation was not finite at environment step {step}")
+
+    def stop_by_observation_statistics(self, member: int, largest: float, *, step: int) -> None:
+        """Stop a member whose running variance of observations overflowed.
+
+        :param largest: the largest |observation| at that step.
+        """
+        text = f"the running variance of observations overflowed at environment step {step}"
+        self._stop(member, "observation", step, f"{text}, where the largest |observation| was {largest:.3g}")
 
     def check_observation_statistics(self, overflowed: np.ndarray, observation: np.ndarray, *, step: int) -> np.ndarray:
         """Stop members whose running variance of observations overflowed.
@@ -86,9 +103,7 @@ class Faults:
         :returns: the observations, with zeros for these members.
         """
         for member in np.flatnonzero(overflowed):
-            largest = np.abs(observation[member]).max()
-            text = f"the running variance of observations overflowed at environment step {step}"
-            self._stop(int(member), "observation", step, f"{text}, where the largest |observation| was {largest:.3g}")
+            self.stop_by_observation_statistics(int(member), np.abs(observation[member]).max(), step=step)
         zeroed: np.ndarray = np.where(overflowed[:, None, None], 0.0, observation)
         return zeroed
 

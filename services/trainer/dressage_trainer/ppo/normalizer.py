@@ -21,6 +21,21 @@ _INITIAL_COUNT = 1e-4
 Arrays = dict[str, np.ndarray]
 
 
+Moments = tuple[Any, Any, Any]
+"""Mean (M, ...), population variance (M, ...) and count (M,) of a stream of rows, of numpy or of JAX."""
+
+
+def merged(moments: Moments, mean: Any, var: Any, size: int) -> Moments:
+    """Return moments with a batch of ``size`` rows, of which ``mean`` and ``var`` (M, ...) are given; with either library."""
+    earlier, variance, counts = moments
+    count = counts.reshape(-1, *(1,) * (mean.ndim - 1))
+    total = count + size
+    delta = mean - earlier
+    # In SB3's order of operations, so that both give the same bits.
+    second = variance * count + var * size + delta * delta * count * size / total
+    return earlier + delta * size / total, second / total, counts + size
+
+
 class RunningMoments:
     """Mean and population variance of a stream of batches, for each member.
 
@@ -32,11 +47,11 @@ class RunningMoments:
         self.var = np.ones((members, *shape))
         self.count = np.full(members, _INITIAL_COUNT)
 
-    def parts(self) -> tuple[np.ndarray, ...]:
+    def parts(self) -> Moments:
         """Return the statistics themselves, for `put_back`; a merge writes into none of them."""
         return self.mean, self.var, self.count
 
-    def put_back(self, parts: tuple[np.ndarray, ...], members: np.ndarray) -> None:
+    def put_back(self, parts: Moments, members: np.ndarray) -> None:
         """Undo the merges since ``parts`` was taken, for the members marked in ``members`` (M,)."""
         for now, before in zip(self.parts(), parts, strict=True):
             now[members] = before[members]
@@ -49,14 +64,7 @@ class RunningMoments:
 
     def merge(self, mean: np.ndarray, var: np.ndarray, size: int) -> None:
         """Add a batch of ``size`` rows with the given per-member mean and population variance."""
-        count = self.count.reshape(-1, *(1,) * (mean.ndim - 1))
-        total = count + size
-        delta = mean - self.mean
-        # In SB3's order of operations, so that both give the same bits.
-        second = self.var * count + var * size + np.square(delta) * count * size / total
-        self.mean = self.mean + delta * size / total
-        self.var = second / total
-        self.count = self.count + size
+        self.mean, self.var, self.count = merged(self.parts(), mean, var, size)
 
     def arrays(self) -> Arrays:
         """Copies of the statistics, for a snapshot."""
@@ -115,6 +123,23 @@ class ObservationNormalizer:
         self._refresh()
         return overflowed
 
+    @np.errstate(over="ignore", invalid="ignore")
+    def take_rollout(self, means: np.ndarray, variances: np.ndarray, *, size: int, skip: np.ndarray) -> None:
+        """Merge the batches of a rollout, of which only the moments are given: those that a device has computed.
+
+        :param means: (T, M, D), in order of time.
+        :param variances: (T, M, D).
+        :param size: rows of each batch.
+        :param skip: (T, M) True where a member keeps its statistics.
+        """
+        if not self._enabled:
+            return
+        for mean, var, skipped in zip(means, variances, skip, strict=True):
+            before = self.moments.parts()
+            self.moments.merge(mean, var, size)
+            self.moments.put_back(before, skipped)
+        self._refresh()
+
     def normalize(self, observations: np.ndarray) -> np.ndarray:
         """(M, n, D) raw observations to normalised ones of the training dtype."""
         if not self._enabled:
@@ -170,8 +195,7 @@ class ReturnNormalizer:
         """
         if not self._enabled:
             return rewards
-        members, steps, num_envs = rewards.shape
-        before, returns_before = self.moments.parts(), self.returns
+        steps = rewards.shape[1]
         returns = np.empty_like(rewards)
         running = self.returns
         alive = 1.0 - dones
@@ -179,21 +203,35 @@ class ReturnNormalizer:
             running = running * self._discounts + rewards[:, t]
             returns[:, t] = running
             running = running * alive[:, t]
-        self.returns = running
-        means = returns.mean(axis=2)
-        variances = returns.var(axis=2)
-        spread = np.empty((members, steps, 1))
-        for t in range(steps):
-            self.moments.merge(means[:, t], variances[:, t], num_envs)
-            spread[:, t, 0] = self.moments.var
+        spread = self.take_rollout(returns.mean(axis=2), returns.var(axis=2), running)[..., None]
         normalised: np.ndarray = np.clip(rewards / np.sqrt(spread + EPSILON), -self._clips, self._clips)
+        if self.overflows:
+            normalised[list(self.overflows)] = 0.0
+        return normalised
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def take_rollout(self, means: np.ndarray, variances: np.ndarray, running: np.ndarray) -> np.ndarray:
+        """Merge the discounted returns of a rollout, of which only the moments are given; return the variance after each step.
+
+        Members whose variance overflows are then in `overflows`, and keep their earlier statistics.
+
+        :param means: (M, T) over the environments, in order of time.
+        :param variances: (M, T).
+        :param running: (M, n) discounted returns of the running episodes after the rollout.
+        :returns: (M, T).
+        """
+        before, returns_before = self.moments.parts(), self.returns
+        self.returns = running
+        spread = np.empty(means.shape)
+        for t in range(means.shape[1]):
+            self.moments.merge(means[:, t], variances[:, t], running.shape[1])
+            spread[:, t] = self.moments.var
         overflowed = self.moments.overflowed()
-        self.overflows = {int(m): int(np.argmin(np.isfinite(spread[m, :, 0]))) for m in np.flatnonzero(overflowed)}
+        self.overflows = {int(m): int(np.argmin(np.isfinite(spread[m]))) for m in np.flatnonzero(overflowed)}
         if self.overflows:
             self.moments.put_back(before, overflowed)
             self.returns[overflowed] = returns_before[overflowed]
-            normalised[overflowed] = 0.0
-        return normalised
+        return spread
 
     def arrays(self) -> Arrays:
         """Copies of the statistics and of the running returns, for a snapshot."""

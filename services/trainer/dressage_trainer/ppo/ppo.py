@@ -5,8 +5,9 @@ The page reads top to bottom in Stable-Baselines3's order and follows its arithm
 
 Members are trainings of equal shape, each with its own seed and coefficients. Their arrays are stacked along a leading
 axis (M), and no arithmetic crosses it, so a member learns the same alone and in company. Collection is numpy: a step's few
-hundred rows are done before a compiled call would have been dispatched. The update is compiled by JAX; its functions are
-written for one member, and `train` and `update_functions` map them over all.
+hundred rows are done before a compiled call would have been dispatched; for thousands on a device there is
+`device_collection`. The update is compiled by JAX; its functions are written for one member, and `train` and
+`update_functions` map them over all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -48,6 +49,22 @@ class RolloutBuffer(NamedTuple):
     """(M, T, n) 1.0 where the episode ended with the step."""
     last_observation: Any
     """(M, n, D) normalised, after the last step."""
+
+
+class Collector(Protocol):
+    """What collects rollouts for `PPO`."""
+
+    generators: list[np.random.Generator]
+    """Of the members' action noise."""
+    returns: ReturnNormalizer
+    last_observation: np.ndarray | None
+    """(M, n, D) normalised; None before `start`."""
+
+    def start(self) -> np.ndarray:
+        """Reset the environments unless they have been; the (M, n, D) observations to act on next."""
+
+    def collect_rollouts(self, weights: Weights) -> RolloutBuffer:
+        """Act for T steps with the given stacked weights."""
 
 
 class RolloutCollector:
@@ -286,6 +303,7 @@ class PPO:
     :param members: of equal shape (`Hyperparameters.shape_key`).
     :param environment: M * num_envs rows; those of member m are [m * num_envs, (m + 1) * num_envs).
     :param optimise: runs the updates; None: `optimise_together`.
+    :param collector: `RolloutCollector`, or another class that collects in its place.
     :param dtype: float32; float64 for equality tests.
     :param clock: seconds, monotonic; for the speeds in the log.
     """
@@ -297,13 +315,15 @@ class PPO:
         environment: Environment,
         reward: Reward,
         optimise: Optimise | None = None,
+        collector: Callable[..., Collector] | None = None,
         dtype: Any = np.float32,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        collector = collector or RolloutCollector
         self.members, self.updates = list(members), 0
         self._settings = group.shared_settings(members, num_envs=environment.num_envs)
         streams, self.env = streams_and_env(members, environment, reward, dtype=dtype)
-        self.collector = RolloutCollector(members, self.env, [s.noise for s in streams], dtype=dtype)
+        self.collector: Collector = collector(members, self.env, [s.noise for s in streams], dtype=dtype)
         self.order_generators = [s.order for s in streams]
         self.weights = group.first_weights(members, streams, environment, dtype=dtype)
         self.adam = initial_adam(self.weights, len(members))

@@ -180,7 +180,8 @@ class CompiledCache:
 
     def _prune(self) -> None:
         """Delete all but the newest folders."""
-        folders = [path for path in self.root.iterdir() if path.name != "kernels"]  # see `lease.kernels`
+        others = ("kernels", "device")  # see `lease.kernels` and `lease.device_kernels`
+        folders = [path for path in self.root.iterdir() if path.name not in others]
         folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for folder in folders[_KEPT:]:
             shutil.rmtree(folder, ignore_errors=True)

@@ -178,12 +178,18 @@ class LaneUpdate:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._members, self._environment, self._dtype = list(members), environment, dtype
-        self._size = size or lane_size(
-            len(members),
-            minibatch_size=members[0].hyperparameters.minibatch_size,
-            threads=threads,
-            weights=sum(math.prod(shape) for shape in self._weight_shapes().values()),
-            epochs=most_epochs(members),
+        # On a GPU all members are one lane: threads would only queue behind each other.
+        on_gpu = jax.default_backend() != "cpu"
+        self._size = (
+            size
+            or (len(members) if on_gpu else 0)
+            or lane_size(
+                len(members),
+                minibatch_size=members[0].hyperparameters.minibatch_size,
+                threads=threads,
+                weights=sum(math.prod(shape) for shape in self._weight_shapes().values()),
+                epochs=most_epochs(members),
+            )
         )
         self._lanes = Lanes(len(members), size=self._size, threads=threads)
         self._update = update_functions(members, environment)
@@ -206,7 +212,7 @@ class LaneUpdate:
         stopped = np.zeros(size, bool)
         c = jax.tree.map(shape_of, coefficients_of(self._members[:size], stopped=stopped, dtype=self._dtype))
         orders, number = _shaped((epochs, size, samples), np.int32), _shaped((), np.int32)
-        options = FLOAT32_OPTIONS if self._dtype == np.float32 else None
+        options = FLOAT32_OPTIONS if self._dtype == np.float32 and jax.default_backend() == "cpu" else None
         with jax.enable_x64(self._dtype == np.float64):
             prepare = self._update.prepare.lower(state.weights, self._rollout_shapes(), c)
             run_epochs = self._update.epochs.lower(state, prepare.out_info[0], orders, c, number, number)

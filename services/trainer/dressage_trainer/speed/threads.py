@@ -13,13 +13,14 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def learner_environment(*, compilation_cache: Path | None = None) -> dict[str, str]:
+def learner_environment(*, compilation_cache: Path | None = None, on_gpu: bool = False) -> dict[str, str]:
     """Return environment variables for the learner's process; the sandbox sets the thread counts.
 
     :param compilation_cache: folder of compiled updates; the learner need only be able to read it.
+    :param on_gpu: whether JAX may use a GPU; it then chooses one that it finds.
     """
     variables = {
-        "JAX_PLATFORMS": "cpu",
+        **({} if on_gpu else {"JAX_PLATFORMS": "cpu"}),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     }

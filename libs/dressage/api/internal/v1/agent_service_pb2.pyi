@@ -277,8 +277,9 @@ class SessionFacts(google.protobuf.message.Message):
     ITERATION_FIELD_NUMBER: builtins.int
     MAX_ITERATIONS_FIELD_NUMBER: builtins.int
     BUDGET_FIELD_NUMBER: builtins.int
+    MOST_STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     steps_per_member: builtins.int
-    """Environment steps for which each member trains; 0: the method does not train."""
+    """Environment steps for which each member trains, or the expected number if judgments decide; 0: the method does not train."""
     seeds: builtins.int
     """Number of seeds of each config; 0: the method does not train."""
     pass_threshold: builtins.float
@@ -287,6 +288,8 @@ class SessionFacts(google.protobuf.message.Message):
     """Number of the current iteration, from 1."""
     max_iterations: builtins.int
     """Maximum number of iterations."""
+    most_steps_per_member: builtins.int
+    """Largest number of environment steps of each member. It exceeds `steps_per_member` where judgments decide the length."""
     @property
     def environment_options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Deviations from the stock environment."""
@@ -305,9 +308,10 @@ class SessionFacts(google.protobuf.message.Message):
         iteration: builtins.int = ...,
         max_iterations: builtins.int = ...,
         budget: dressage.api.v1.session_pb2.Budget | None = ...,
+        most_steps_per_member: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["budget", b"budget", "environment_options", b"environment_options", "iteration", b"iteration", "max_iterations", b"max_iterations", "most_steps_per_member", b"most_steps_per_member", "pass_threshold", b"pass_threshold", "seeds", b"seeds", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___SessionFacts: typing_extensions.TypeAlias = SessionFacts
 

@@ -245,3 +245,47 @@ class RenderFramesResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["clip", b"clip", "end", b"end", "episode_seconds", b"episode_seconds", "fps", b"fps", "frames", b"frames", "pages", b"pages", "reused", b"reused", "start", b"start", "times", b"times"]) -> None: ...
 
 Global___RenderFramesResponse: typing_extensions.TypeAlias = RenderFramesResponse
+
+@typing.final
+class RecordPosesRequest(google.protobuf.message.Message):
+    """A request for poses."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    POSES_FIELD_NUMBER: builtins.int
+    trajectory: builtins.str
+    """Artifact key of the trajectory."""
+    poses: builtins.str
+    """Artifact key of the poses."""
+    def __init__(
+        self,
+        *,
+        trajectory: builtins.str = ...,
+        poses: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["poses", b"poses", "trajectory", b"trajectory"]) -> None: ...
+
+Global___RecordPosesRequest: typing_extensions.TypeAlias = RecordPosesRequest
+
+@typing.final
+class RecordPosesResponse(google.protobuf.message.Message):
+    """Stored poses."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    POSES_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    poses: builtins.str
+    """Artifact key of the poses."""
+    states: builtins.int
+    """Number of states."""
+    def __init__(
+        self,
+        *,
+        poses: builtins.str = ...,
+        states: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["poses", b"poses", "states", b"states"]) -> None: ...
+
+Global___RecordPosesResponse: typing_extensions.TypeAlias = RecordPosesResponse

@@ -45,6 +45,11 @@ class RendererServiceStub(object):
                 request_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesRequest.SerializeToString,
                 response_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesResponse.FromString,
                 _registered_method=True)
+        self.RecordPoses = channel.unary_unary(
+                '/dressage.internal.v1.RendererService/RecordPoses',
+                request_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RecordPosesRequest.SerializeToString,
+                response_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RecordPosesResponse.FromString,
+                _registered_method=True)
 
 
 class RendererServiceServicer(object):
@@ -66,6 +71,13 @@ class RendererServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordPoses(self, request, context):
+        """Computes the poses of all visible shapes at each state of a recorded trajectory, and stores them as an `.npz` file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RendererServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -78,6 +90,11 @@ def add_RendererServiceServicer_to_server(servicer, server):
                     servicer.RenderFrames,
                     request_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesRequest.FromString,
                     response_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesResponse.SerializeToString,
+            ),
+            'RecordPoses': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordPoses,
+                    request_deserializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RecordPosesRequest.FromString,
+                    response_serializer=dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RecordPosesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -135,6 +152,33 @@ class RendererService(object):
             '/dressage.internal.v1.RendererService/RenderFrames',
             dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesRequest.SerializeToString,
             dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RenderFramesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordPoses(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.internal.v1.RendererService/RecordPoses',
+            dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RecordPosesRequest.SerializeToString,
+            dressage_dot_internal_dot_v1_dot_renderer__service__pb2.RecordPosesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -316,6 +316,8 @@ class TrainAssignment(google.protobuf.message.Message):
     FINAL_STEPS_FIELD_NUMBER: builtins.int
     MAX_STEPS_PER_MEMBER_FIELD_NUMBER: builtins.int
     GRANTED_STEPS_FIELD_NUMBER: builtins.int
+    ON_DEVICE_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id, for example `HalfCheetah-v5`."""
     reward_source: builtins.str
@@ -342,6 +344,12 @@ class TrainAssignment(google.protobuf.message.Message):
     """Environment steps until which members may train now; 0 means all. A learner that reaches them waits. The number rises while
     the training improves; the assignment is then sent once more.
     """
+    on_device: builtins.bool
+    """Whether the environments run on a device, by MuJoCo Warp, in one compiled loop with policy and reward. Only with the backend
+    `jax` and the algorithm `ppo`. Without a GPU this is Warp's CPU device.
+    """
+    pool: builtins.str
+    """Pool of a trainer that is started for it; empty: that of the session."""
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -379,9 +387,11 @@ class TrainAssignment(google.protobuf.message.Message):
         final_steps: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
         max_steps_per_member: builtins.int = ...,
         granted_steps: builtins.int = ...,
+        on_device: builtins.bool = ...,
+        pool: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "final_steps", b"final_steps", "granted_steps", b"granted_steps", "max_steps_per_member", b"max_steps_per_member", "members", b"members", "options", b"options", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["algorithm", b"algorithm", "backend", b"backend", "checkpoint_episodes", b"checkpoint_episodes", "checkpoint_seconds", b"checkpoint_seconds", "environment", b"environment", "evaluation_episodes", b"evaluation_episodes", "evaluation_seed", b"evaluation_seed", "evaluations", b"evaluations", "final_steps", b"final_steps", "granted_steps", b"granted_steps", "max_steps_per_member", b"max_steps_per_member", "members", b"members", "on_device", b"on_device", "options", b"options", "pool", b"pool", "provenance", b"provenance", "reward_source", b"reward_source", "steps_per_member", b"steps_per_member"]) -> None: ...
 
 Global___TrainAssignment: typing_extensions.TypeAlias = TrainAssignment
 

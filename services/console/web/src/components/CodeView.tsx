@@ -1,7 +1,7 @@
 // Code with line numbers and colours; a diff of two texts. All of it is text: nothing here is ever markup.
 import { Box, Group, ScrollArea, Text, useComputedColorScheme } from '@mantine/core'
 import { diffLines } from 'diff'
-import { useEffect, useMemo, useState } from 'react'
+import { useEffect, useMemo, useRef, useState } from 'react'
 
 import { Copy } from './basics'
 import type { Language } from './highlight'
@@ -9,7 +9,22 @@ import type { Language } from './highlight'
 type Token = { content: string; color?: string | undefined }
 const MAX_COLOURED = 200_000
 
-export function CodeView({ code, language = 'python', label, maxHeight = 560 }: { code: string; language?: Language; label: string; maxHeight?: number }) {
+/** The line that executes, from 1, and how it ended. */
+export type Executing = { line: number; tone: 'action' | 'true' | 'false' }
+
+type Props = { code: string; language?: Language; label: string; maxHeight?: number; executing?: Executing | undefined }
+
+export function CodeView({ code, language = 'python', label, maxHeight = 560, executing }: Props) {
+  const viewport = useRef<HTMLDivElement>(null)
+  useEffect(() => {
+    // Only the code scrolls, never the page.
+    const frame = viewport.current
+    const line = executing === undefined ? null : frame?.querySelectorAll<HTMLElement>('.code-line')[executing.line - 1]
+    if (frame === null || line == null) return
+    const { top, bottom } = line.getBoundingClientRect()
+    const outer = frame.getBoundingClientRect()
+    if (top < outer.top || bottom > outer.bottom) frame.scrollTop += (top + bottom - outer.top - outer.bottom) / 2
+  }, [executing?.line])
   const dark = useComputedColorScheme('light') === 'dark'
   const plain = useMemo<Token[][]>(() => code.replace(/\n$/, '').split('\n').map((line) => [{ content: line }]), [code])
   const [coloured, setColoured] = useState<{ code: string; lines: Token[][] } | null>(null)
@@ -30,10 +45,10 @@ export function CodeView({ code, language = 'python', label, maxHeight = 560 }: 
       <Box pos="absolute" top={4} right={4} className="code-copy">
         <Copy value={code} label={`copy ${label}`} />
       </Box>
-      <ScrollArea.Autosize mah={maxHeight} type="auto" viewportProps={{ tabIndex: 0, 'aria-label': label, role: 'region' }}>
+      <ScrollArea.Autosize mah={maxHeight} type="auto" viewportRef={viewport} viewportProps={{ tabIndex: 0, 'aria-label': label, role: 'region' }}>
         <pre>
           {lines.map((line, index) => (
-            <div key={index} className="code-line">
+            <div key={index} className={`code-line${executing?.line === index + 1 ? ` executing ${executing.tone}` : ''}`} aria-current={executing?.line === index + 1 ? 'step' : undefined}>
               <span className="code-number" aria-hidden>
                 {index + 1}
               </span>

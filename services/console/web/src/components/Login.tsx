@@ -1,13 +1,27 @@
 // The form that asks for the token of the server.
-import { Button, Center, Code, Paper, PasswordInput, Stack, Text, Title } from '@mantine/core'
+import { Alert, Button, Center, Code, Divider, Paper, PasswordInput, Stack, Text, Title } from '@mantine/core'
+import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 
-import { login } from '../api/login'
+import { login, providerOf, takeProblem } from '../api/login'
 
 export function Login({ onDone }: { onDone: () => void }) {
   const [token, setToken] = useState('')
   const [problem, setProblem] = useState('')
   const [busy, setBusy] = useState(false)
+  const [failed, setFailed] = useState(takeProblem)
+  const [leaving, setLeaving] = useState(false)
+  const provider = useQuery({ queryKey: ['provider'], queryFn: providerOf, staleTime: Number.POSITIVE_INFINITY })
+  const redirect = async () => {
+    setLeaving(true)
+    setFailed('')
+    try {
+      await (await import('../api/oidc')).begin(provider.data!)
+    } catch (error) {
+      setFailed(`The identity provider cannot be reached: ${error instanceof Error ? error.message : String(error)}`)
+      setLeaving(false)
+    }
+  }
   const send = async () => {
     setBusy(true)
     const message = await login(token.trim())
@@ -28,6 +42,21 @@ export function Login({ onDone }: { onDone: () => void }) {
             <Title order={1} size="h3">
               Dressage
             </Title>
+            {failed !== '' && (
+              <Alert color="red" role="alert">
+                <Text size="sm" className="plain">
+                  {failed}
+                </Text>
+              </Alert>
+            )}
+            {provider.data != null && (
+              <>
+                <Button onClick={() => void redirect()} loading={leaving}>
+                  {`Log in with ${new URL(provider.data.issuer).host}`}
+                </Button>
+                <Divider label="or" />
+              </>
+            )}
             <Text size="sm" c="dimmed">
               This server asks for a token. <Code>dressage serve</Code> prints an address that contains it; on a cluster, ask your administrator.
             </Text>
@@ -36,10 +65,10 @@ export function Login({ onDone }: { onDone: () => void }) {
               value={token}
               onChange={(event) => setToken(event.currentTarget.value)}
               error={problem}
-              autoFocus
+              autoFocus={provider.data == null}
               autoComplete="current-password"
             />
-            <Button type="submit" loading={busy} disabled={token.trim() === ''}>
+            <Button type="submit" variant={provider.data == null ? 'filled' : 'default'} loading={busy} disabled={token.trim() === ''}>
               Log in
             </Button>
           </Stack>

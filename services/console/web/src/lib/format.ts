@@ -1,7 +1,7 @@
 // Numbers, times and names as people read them.
 import type { Timestamp } from '@bufbuild/protobuf/wkt'
 
-import type { Cost } from '../gen/dressage/v1/session_pb'
+import type { Cost, Session } from '../gen/dressage/v1/session_pb'
 import { Phase, SessionState } from '../gen/dressage/v1/session_pb'
 
 export function seconds(time: Timestamp | undefined): number | null {
@@ -108,4 +108,9 @@ export function digest(text: string): string {
   let value = 0
   for (let index = 0; index < text.length; index += 1) value = (Math.imul(value, 31) + text.charCodeAt(index)) | 0
   return (value >>> 0).toString(36)
+}
+
+/** The place of a session that waits for others, such as `place 3 of 7`; empty: it does not wait for a place. */
+export function placeOf({ queue }: Session): string {
+  return queue === undefined ? '' : `place ${queue.place} of ${queue.length}`
 }

@@ -1,27 +1,27 @@
 // A new session: what to learn, where and how, and the plan before it starts.
-import { Alert, Badge, Box, Button, Chip, Grid, Group, Select, Stack, Text, Textarea, Title } from '@mantine/core'
+import { Alert, Badge, Box, Button, Chip, Group, Select, Stack, Text, Textarea } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconDownload, IconInfoCircle, IconPlayerPlay } from '@tabler/icons-react'
+import { IconDownload, IconInfoCircle } from '@tabler/icons-react'
 import { keepPreviousData, useMutation, useQuery } from '@tanstack/react-query'
 import { useNavigate, useSearch } from '@tanstack/react-router'
-import { useEffect, useMemo, useState } from 'react'
+import { useEffect, useMemo } from 'react'
 
 import { errorText, fieldErrors, sessions } from '../api/clients'
 import { useEnvironments } from '../api/environments'
 import { Command, Fact, Panel, Problem } from '../components/basics'
 import { criteriaFile, runCommand } from '../lib/command'
 import { save } from '../lib/csv'
-import { compact, digest, duration, environmentId } from '../lib/format'
+import { compact, duration, environmentId } from '../lib/format'
 import { Criteria } from './new/Criteria'
 import type { Form } from './new/form'
 import { formOf, specOf, START } from './new/form'
+import { FormPage, useForm } from './new/FormPage'
 import { Settings } from './new/Settings'
 
 export function NewSession() {
   const { from } = useSearch({ from: '/new' })
   const navigate = useNavigate()
-  const [form, setForm] = useState<Form>(START)
-  const set = <K extends keyof Form>(key: K, value: Form[K]) => setForm((old) => ({ ...old, [key]: value }))
+  const { form, set, setForm, requestId } = useForm(START)
   const cards = useEnvironments()
   const source = useQuery({
     queryKey: ['session', `sessions/${from}`, 'spec'],
@@ -36,9 +36,8 @@ export function NewSession() {
   useEffect(() => {
     if (card !== undefined && !card.methods.includes(form.method)) set('method', card.methods[0] ?? 'reward')
   }, [card, form.method])
-  const [key] = useState(() => crypto.randomUUID())
   const start = useMutation({
-    mutationFn: () => sessions.createSession({ spec: specOf(form), requestId: `${key}-${digest(JSON.stringify(form))}` }),
+    mutationFn: () => sessions.createSession({ spec: specOf(form), requestId: requestId(form) }),
     onSuccess: (session) => navigate({ to: '/sessions/$id', params: { id: session.name.split('/')[1] ?? '' } }),
   })
   const fields = start.error === null ? {} : fieldErrors(start.error)
@@ -47,79 +46,71 @@ export function NewSession() {
   const options = (cards.data ?? []).map((entry) => ({ value: entry.name, label: environmentId(entry.name) }))
 
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault()
-        start.mutate()
-      }}
-    >
-      <Title order={1} size="h3" mb="md">
-        New session
-      </Title>
-      <Grid gap="lg">
-        <Grid.Col span={{ base: 12, md: 7 }}>
-          <Stack>
-            <Panel>
-              <Stack>
-                <Select
-                  label="Environment"
-                  data={options}
-                  searchable
-                  disabled={cards.data === undefined}
-                  allowDeselect={false}
-                  value={form.environment}
-                  onChange={(value) => value !== null && set('environment', value)}
-                  error={wrong('environment')}
-                  description={card?.title ?? '\u00a0' /* a line that comes later would move the list below */}
-                />
-                <Textarea
-                  label="Intent"
-                  description="What the policy should do, in your words"
-                  placeholder="run forward fast"
-                  autosize
-                  minRows={3}
-                  maxRows={12}
-                  required
-                  value={form.intent}
-                  onChange={(event) => set('intent', event.currentTarget.value)}
-                  error={wrong('intent')}
-                />
-                {(card?.exampleIntents.length ?? 0) > 0 && (
-                  <Box>
-                    <Text size="xs" c="dimmed" mb={6}>
-                      Examples for this environment
-                    </Text>
-                    <Group gap={6}>
-                      {card?.exampleIntents.slice(0, 12).map((example) => (
-                        <Chip key={example} size="xs" variant="outline" checked={form.intent === example} onChange={() => set('intent', example)}>
-                          {example}
-                        </Chip>
-                      ))}
-                    </Group>
-                  </Box>
-                )}
-              </Stack>
-            </Panel>
-            {form.method === 'reward' && <Criteria form={form} onChange={(criteria) => set('criteria', criteria)} />}
-            <Settings form={form} set={set} methods={methods} wrong={wrong} />
-          </Stack>
-        </Grid.Col>
-        <Grid.Col span={{ base: 12, md: 5 }}>
-          <Stack pos="sticky" top={68}>
-            <Plan form={form} />
-            {start.error !== null && !Object.keys(fields).some((name) => known.includes(name)) && <Problem error={start.error} title="The session was not started" />}
-            {start.error !== null && Object.keys(fields).some((name) => known.includes(name)) && (
-              <Alert color="red" role="alert">
-                {errorText(start.error)}
-              </Alert>
-            )}
-            <Button type="submit" size="md" leftSection={<IconPlayerPlay size={18} />} loading={start.isPending} disabled={form.intent.trim() === ''}>
-              Start the session
-            </Button>
-          </Stack>
-        </Grid.Col>
-      </Grid>
-    </form>
+    <FormPage
+      title="New session"
+      action="Start the session"
+      pending={start.isPending}
+      disabled={form.intent.trim() === ''}
+      onStart={() => start.mutate()}
+      fields={
+        <>
+          <Panel>
+            <Stack>
+              <Select
+                label="Environment"
+                data={options}
+                searchable
+                disabled={cards.data === undefined}
+                allowDeselect={false}
+                value={form.environment}
+                onChange={(value) => value !== null && set('environment', value)}
+                error={wrong('environment')}
+                description={card?.title ?? '\u00a0' /* a line that comes later would move the list below */}
+              />
+              <Textarea
+                label="Intent"
+                description="What the policy should do, in your words"
+                placeholder="run forward fast"
+                autosize
+                minRows={3}
+                maxRows={12}
+                required
+                value={form.intent}
+                onChange={(event) => set('intent', event.currentTarget.value)}
+                error={wrong('intent')}
+              />
+              {(card?.exampleIntents.length ?? 0) > 0 && (
+                <Box>
+                  <Text size="xs" c="dimmed" mb={6}>
+                    Examples for this environment
+                  </Text>
+                  <Group gap={6}>
+                    {card?.exampleIntents.slice(0, 12).map((example) => (
+                      <Chip key={example} size="xs" variant="outline" checked={form.intent === example} onChange={() => set('intent', example)}>
+                        {example}
+                      </Chip>
+                    ))}
+                  </Group>
+                </Box>
+              )}
+            </Stack>
+          </Panel>
+          {form.method === 'reward' && <Criteria form={form} onChange={(criteria) => set('criteria', criteria)} />}
+          <Settings form={form} set={set} methods={methods} wrong={wrong} />
+        </>
+      }
+      beside={
+        <>
+          <Plan form={form} />
+          {start.error !== null && !Object.keys(fields).some((name) => known.includes(name)) && <Problem error={start.error} title="The session was not started" />}
+          {start.error !== null && Object.keys(fields).some((name) => known.includes(name)) && (
+            <Alert color="red" role="alert">
+              {errorText(start.error)}
+            </Alert>
+          )}
+        </>
+      }
+    />
   )
 }
 

@@ -1,20 +1,20 @@
 // All sessions: a live table with filters and search. Rows are drawn only where they are visible.
-import { Box, Button, Checkbox, CloseButton, Group, Paper, Progress, Select, Skeleton, Stack, Text, TextInput, Title } from '@mantine/core'
+import { Box, Button, Checkbox, CloseButton, Group, Paper, Select, Skeleton, Stack, Text, TextInput, Title } from '@mantine/core'
 import { modals } from '../components/confirm'
 import { useDebouncedValue, useMediaQuery } from '@mantine/hooks'
 import { notifications } from '@mantine/notifications'
 import { IconListSearch, IconScale, IconSearch, IconTrash } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { Link, useNavigate, useSearch } from '@tanstack/react-router'
+import { Link, useNavigate, useRouter, useSearch } from '@tanstack/react-router'
 import { useWindowVirtualizer } from '@tanstack/react-virtual'
-import { memo, useCallback, useEffect, useMemo, useRef, useState } from 'react'
+import { type MouseEvent, memo, useCallback, useEffect, useMemo, useRef, useState } from 'react'
 
 import { errorText, sessions } from '../api/clients'
 import { everySession } from '../api/everySession'
 import { Command, Empty, Problem, StateBadge } from '../components/basics'
 import type { Session } from '../gen/dressage/v1/session_pb'
 import { SessionState } from '../gen/dressage/v1/session_pb'
-import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, seconds, short, stateName } from '../lib/format'
+import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, placeOf, seconds, short, stateName } from '../lib/format'
 import { MOST_ITEMS } from '../lib/compare'
 import type { SessionsSearch } from '../router'
 
@@ -228,9 +228,11 @@ function NothingShown({ filtered, trash }: { filtered: boolean; trash: boolean }
   )
 }
 
-const COLUMNS = '28px minmax(200px, 3fr) 150px minmax(120px, 1.1fr) 100px 170px 70px minmax(70px, 0.7fr) 96px'
+const NARROW = { gridTemplateColumns: '36px 1fr' }
+const WIDE = { gridTemplateColumns: '28px minmax(200px, 3fr) 150px minmax(120px, 1.1fr) 100px 170px 70px minmax(70px, 0.7fr) 96px' }
 
 function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set<string>; onChoose: (chosen: Set<string>) => void }) {
+  const router = useRouter()
   const narrow = useMediaQuery('(max-width: 60em)') === true
   const body = useRef<HTMLDivElement>(null)
   const virtual = useWindowVirtualizer({
@@ -253,11 +255,23 @@ function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set
     },
     [onChoose],
   )
+  // Links of rows are plain ones: the router's own would follow the address in each row.
+  const sessionOf = (event: MouseEvent) => (event.target as Element).closest<HTMLElement>('a[data-session]')?.dataset.session
+  const follow = (event: MouseEvent) => {
+    const id = sessionOf(event)
+    if (id === undefined || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return
+    event.preventDefault()
+    void router.navigate({ to: '/sessions/$id', params: { id } })
+  }
+  const prepare = (event: MouseEvent) => {
+    const id = sessionOf(event)
+    if (id !== undefined) void router.preloadRoute({ to: '/sessions/$id', params: { id } })
+  }
   const every = rows.every((row) => chosen.has(row.name))
   return (
-    <Paper withBorder radius="md" role="table" aria-label="Sessions" aria-rowcount={rows.length}>
+    <Paper withBorder radius="md" role="table" aria-label="Sessions" aria-rowcount={rows.length} onClick={follow} onMouseOver={prepare}>
       <Box role="rowgroup">
-        <Box role="row" className="table-head" style={{ gridTemplateColumns: narrow ? '36px 1fr' : COLUMNS }}>
+        <Box role="row" className="table-head" style={narrow ? NARROW : WIDE}>
           <Box role="columnheader">
             <Checkbox
               size="xs"
@@ -276,20 +290,9 @@ function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set
       </Box>
       <Box ref={body} role="rowgroup" pos="relative" h={virtual.getTotalSize()}>
         {virtual.getVirtualItems().map((item) => (
-          <Box
-            key={item.key}
-            pos="absolute"
-            top={0}
-            left={0}
-            w="100%"
-            h={item.size}
-            style={{ transform: `translateY(${item.start - virtual.options.scrollMargin}px)` }}
-            role="row"
-            aria-rowindex={item.index + 1}
-            className="table-row"
-          >
+          <div key={item.key} style={{ height: item.size, transform: `translateY(${item.start - virtual.options.scrollMargin}px)` }} role="row" aria-rowindex={item.index + 1} className="table-row">
             <Row session={rows[item.index]!} narrow={narrow} now={now} chosen={chosen.has(rows[item.index]!.name)} onToggle={toggle} />
-          </Box>
+          </div>
         ))}
       </Box>
     </Paper>
@@ -298,100 +301,98 @@ function SessionTable({ rows, chosen, onChoose }: { rows: Session[]; chosen: Set
 
 type RowProps = { session: Session; narrow: boolean; now: number; chosen: boolean; onToggle: (name: string) => void }
 
+/** Rows are drawn while people scroll: they have plain elements, and the table follows their links. */
 const Row = memo(function Row({ session, narrow, now, chosen, onToggle }: RowProps) {
   const id = lastPart(session.name)
   const intent = session.spec?.intent ?? ''
-  const start = seconds(session.startTime ?? session.createTime)
-  const end = seconds(session.endTime)
+  const environment = environmentId(session.spec?.environment ?? '')
   const check = (
-    <Box role="cell">
-      <Checkbox size="xs" aria-label={`Select ${id}`} checked={chosen} onChange={() => onToggle(session.name)} />
-    </Box>
+    <div role="cell">
+      <input type="checkbox" className="row-check" aria-label={`Select ${id}`} checked={chosen} onChange={() => onToggle(session.name)} />
+    </div>
   )
   const title = (
-    <Box role="cell" miw={0}>
-      <Link to="/sessions/$id" params={{ id }} className="row-link">
-        <Text size="sm" fw={550} className="one-line" title={intent.slice(0, 500)}>
-          {intent.slice(0, 300) || id}
-        </Text>
-      </Link>
-      <Text size="xs" c="dimmed" className="one-line">
-        {narrow ? `${environmentId(session.spec?.environment ?? '')}, ${session.method}` : `${id} · ${session.spec?.model ?? ''}`}
-      </Text>
+    <div role="cell" className="row-title">
+      <a href={`/sessions/${id}`} data-session={id} className="row-link one-line row-intent" title={intent.slice(0, 500)}>
+        {intent.slice(0, 300) || id}
+      </a>
+      <div className="one-line row-note">{narrow ? `${environment}, ${session.method}` : `${id} · ${session.spec?.model ?? ''}`}</div>
       {narrow && (
-        <Group gap="xs" mt={4} wrap="nowrap">
+        <div className="row-facts">
           <State session={session} />
           <Score session={session} />
-        </Group>
+        </div>
       )}
-    </Box>
+    </div>
   )
   if (narrow) {
     return (
-      <Box className="table-cells" style={{ gridTemplateColumns: '36px 1fr' }}>
+      <div className="table-cells" style={NARROW}>
         {check}
         {title}
-      </Box>
+      </div>
     )
   }
+  const start = seconds(session.startTime ?? session.createTime)
+  const end = seconds(session.endTime)
   return (
-    <Box className="table-cells" style={{ gridTemplateColumns: COLUMNS }}>
+    <div className="table-cells" style={WIDE}>
       {check}
       {title}
-      <Box role="cell">
+      <div role="cell">
         <State session={session} />
-      </Box>
-      <Text role="cell" size="sm" className="one-line">
-        {environmentId(session.spec?.environment ?? '')}
-      </Text>
-      <Text role="cell" size="sm">
-        {session.method}
-      </Text>
-      <Box role="cell">
+      </div>
+      <div role="cell" className="one-line">
+        {environment}
+      </div>
+      <div role="cell">{session.method}</div>
+      <div role="cell">
         <Score session={session} />
-      </Box>
-      <Text role="cell" size="sm" className="numbers">
+      </div>
+      <div role="cell" className="numbers">
         {dollars(session.cost)}
-      </Text>
-      <Text role="cell" size="sm" className="one-line" title={session.owner}>
+      </div>
+      <div role="cell" className="one-line" title={session.owner}>
         {session.owner || '–'}
-      </Text>
-      <Text role="cell" size="xs" c="dimmed" className="numbers" title={start === null ? '' : new Date(start * 1000).toLocaleString()}>
+      </div>
+      <div role="cell" className="numbers row-note" title={start === null ? '' : new Date(start * 1000).toLocaleString()}>
         {start === null ? '–' : ago(start, now)}
         <br />
         {start === null ? '' : duration((end ?? now) - start)}
-      </Text>
-    </Box>
+      </div>
+    </div>
   )
 })
 
 function State({ session }: { session: Session }) {
   const running = session.state === SessionState.RUNNING
+  const waits = running && session.awaitingApproval > 0
+  const note = session.state === SessionState.PENDING ? placeOf(session) : running && !waits ? `iteration ${session.currentIteration}, ${phaseName(session.phase)}` : ''
   return (
-    <Box>
-      <StateBadge state={session.state} waiting={running && session.awaitingApproval > 0} />
-      {running && session.awaitingApproval === 0 && (
-        <Text size="xs" c="dimmed" className="numbers one-line" visibleFrom="md">{`iteration ${session.currentIteration}, ${phaseName(session.phase)}`}</Text>
+    <div>
+      <StateBadge state={session.state} waiting={waits} />
+      {note !== '' && (
+        <div className="numbers one-line row-note" title={session.queue?.reason || session.stateReason}>
+          {note}
+        </div>
       )}
-    </Box>
+    </div>
   )
 }
 
 function Score({ session }: { session: Session }) {
   const value = session.bestScore
-  if (value === undefined) return <Text size="sm" c="dimmed">{isOver(session.state) ? '–' : ''}</Text>
+  if (value === undefined) return <span className="row-note">{isOver(session.state) ? '–' : ''}</span>
   const judged = session.method === 'reward'
-  const passed = session.state === SessionState.SUCCEEDED
   return (
-    <Group gap={8} wrap="nowrap">
-      <Text size="sm" fw={600} className="numbers">
-        {judged ? value.toFixed(2) : short(value)}
-      </Text>
-      {judged && <Progress value={value * 100} color={passed ? 'teal' : 'yellow'} w={64} size="sm" aria-label={`Score ${value.toFixed(2)}`} />}
-      <Text size="xs" c="dimmed" className="numbers" visibleFrom="md">
-        {`of ${short(Number(session.goal.replace(/[^\d.-]/g, '')) || 0)}`}
-      </Text>
-    </Group>
+    <div className="row-score">
+      <b className="numbers">{judged ? value.toFixed(2) : short(value)}</b>
+      {judged && (
+        <span className={session.state === SessionState.SUCCEEDED ? 'row-bar passed' : 'row-bar'} role="img" aria-label={`Score ${value.toFixed(2)}`}>
+          <span style={{ width: `${Math.min(Math.max(value, 0), 1) * 100}%` }} />
+        </span>
+      )}
+      <span className="numbers row-note row-goal">{`of ${short(Number(session.goal.replace(/[^\d.-]/g, '')) || 0)}`}</span>
+    </div>
   )
 }
-

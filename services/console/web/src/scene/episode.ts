@@ -9,7 +9,7 @@ const FIELD = 'field/'
 export const MAX_BYTES = 64_000_000
 const MAX_UNPACKED = 256_000_000
 
-export type Table = { shape: number[]; values: Float32Array | Float64Array | Uint8Array }
+export type Table = { shape: number[]; values: Float32Array | Float64Array | Uint32Array | Uint8Array }
 
 export type Episode = {
   environment: string
@@ -25,8 +25,8 @@ export type Episode = {
   qvel: Table
 }
 
-/** Read a file that `Trajectory.save` wrote. @throws Error stating what is wrong. */
-export function readEpisode(bytes: Uint8Array): Episode {
+/** The arrays of an .npz file by name, and its JSON entry. @throws Error stating what is wrong. */
+export function unpack<Schema>(bytes: Uint8Array): { schema: Schema; tables: Map<string, Table> } {
   let unpacked = 0
   const entries = unzipSync(bytes, {
     filter: (file) => {
@@ -38,7 +38,12 @@ export function readEpisode(bytes: Uint8Array): Episode {
   const tables = new Map(Object.entries(entries).map(([name, data]) => [name.replace(/\.npy$/, ''), readArray(data)]))
   const description = tables.get('schema')
   if (!(description?.values instanceof Uint8Array)) throw new Error('the recording has no description')
-  const schema = JSON.parse(new TextDecoder().decode(description.values)) as { format: string; environment: string; seed: number; num_steps: number; fields: string[] }
+  return { schema: JSON.parse(new TextDecoder().decode(description.values)) as Schema, tables }
+}
+
+/** Read a file that `Trajectory.save` wrote. @throws Error stating what is wrong. */
+export function readEpisode(bytes: Uint8Array): Episode {
+  const { schema, tables } = unpack<{ format: string; environment: string; seed: number; num_steps: number; fields: string[] }>(bytes)
   if (schema.format !== FORMAT) throw new Error(`the recording has the format ${schema.format}, not ${FORMAT}`)
   const table = (name: string): Table => {
     const found = tables.get(name)
@@ -71,6 +76,7 @@ export function readArray(data: Uint8Array): Table {
   }
   if (kind === '<f4') return { shape, values: new Float32Array(body(4)) }
   if (kind === '<f8') return { shape, values: new Float64Array(body(8)) }
+  if (kind === '<u4') return { shape, values: new Uint32Array(body(4)) }
   if (kind === '|u1') return { shape, values: new Uint8Array(body(1)) }
   throw new Error(`an array of the recording has the type ${kind}`)
 }

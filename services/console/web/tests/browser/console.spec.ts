@@ -100,7 +100,7 @@ test('a search without a model is watched to its end', async () => {
   await expect(page.getByText('best score of the search').first()).toBeVisible({ timeout: 150_000 })
   await expect(page.getByText('succeeded').first()).toBeVisible({ timeout: 150_000 })
   await page.getByRole('tab', { name: 'code' }).click()
-  await expect(page.getByRole('img', { name: /parameters between/ })).toBeVisible()
+  await expect(page.getByRole('table', { name: /parameters between/ })).toBeVisible()
 })
 
 test('hostile strings are shown as text', { tag: '@quick' }, async () => {

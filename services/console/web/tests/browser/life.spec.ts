@@ -16,6 +16,8 @@ test.beforeAll(async ({ browser }) => {
   server = await Server.start()
   seen = await visit(browser)
   await seen.page.goto(server.url)
+  // The login has to end before the page goes elsewhere.
+  await expect(seen.page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
 })
 
 test.afterAll(async () => {
@@ -122,7 +124,28 @@ test('a program is searched without a model, and its code shown', async () => {
   barriers.push(...(await barriersOf(page, 'curves of a search')))
   await page.getByRole('tab', { name: 'code' }).click()
   await expect(page.locator('.code').first()).toContainText('run', { timeout: 180_000 })
-  barriers.push(...(await barriersOf(page, 'a program')))
+  await expect(page.getByText('succeeded').first()).toBeVisible({ timeout: 180_000 })
+  const grid = page.getByRole('application', { name: /^Grid of the episode/ })
+  await expect(grid).toBeVisible()
+  const status = page.getByRole('status').filter({ hasText: /^Step \d+ of/ })
+  await expect(status).toContainText(/^Step 0 of \d+: start/)
+  await grid.focus()
+  await page.keyboard.press('.')
+  await expect(status).toContainText(/^Step 1 of \d+, line \d+: /)
+  const executing = page.locator('[aria-current=step]')
+  await expect(executing).toHaveCount(1)
+  const operation = /: (\w+)\(/.exec((await status.textContent())!)![1]!
+  await expect(executing).toContainText(operation)
+  await page.getByText('DSL', { exact: true }).click()
+  await expect(executing).toContainText(operation)
+  barriers.push(...(await barriersOf(page, 'a program with its executing line')))
+  await grid.focus()
+  await page.keyboard.press('End')
+  await expect(status).toContainText(/Return 1\. the task ended the episode/)
+  await page.keyboard.press('Home')
+  await page.keyboard.press(' ')
+  await expect(page.getByRole('button', { name: 'Pause the episode' })).toBeVisible()
+  await expect(status).toContainText(/^Step [3-9]/)
 })
 
 test('an intent of 100 kB is refused in words and leaves the page usable', async () => {

@@ -152,6 +152,7 @@ test("saves the tables as CSV with what the command line's report has", async ()
 
 test('deletes and restores a benchmark with its sessions', async () => {
   await page.getByRole('button', { name: 'Delete' }).click()
+  await expect(page.getByRole('dialog').getByRole('button', { name: 'Delete' })).toBeFocused()
   await page.keyboard.press('Enter')
   await expect(page.getByText('in the trash', { exact: true })).toBeVisible()
   await page.getByRole('link', { name: 'Benchmarks', exact: true }).click()

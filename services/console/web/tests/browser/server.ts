@@ -10,7 +10,7 @@ const START_MS = 120_000
 export const TOKEN = 'token-of-the-browser-tests'
 
 /** A free port below those that systems give out themselves, which the services of the server take. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   for (let attempt = 0; attempt < 50; attempt += 1) {
     const port = 20_000 + Math.floor(Math.random() * 10_000)
     const free = await new Promise<boolean>((done) => {

@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 
 import { columnsOf, readEpisode, statesOf } from '../../src/scene/episode'
 import { Engine, quaternion } from '../../src/scene/engine'
+import { readPoses } from '../../src/scene/recorded'
 import { Clock, placeAt, stepFrom } from '../../src/scene/playback'
 import type { States, XmlModel } from '../../src/scene/types'
 import { withoutEval } from '../../without-eval'
@@ -116,6 +117,48 @@ describe('poses by WebAssembly', () => {
   it('refuse states of another model', () => {
     const engine = new Engine(mujoco, modelOf(EXPECTED['Hopper-v5']!.file))
     expect(() => engine.poses(statesFrom(EXPECTED['Ant-v5']!.frames))).toThrow(/not of this model/)
+    engine.close()
+  })
+})
+
+describe('poses that the server stored', () => {
+  const recorded = (name: string) => readPoses(readFileSync(join(import.meta.dirname, `poses_${name}.npz`)))
+  const hopper = readEpisode(readFileSync(join(ROOT, 'libs/dressage/envs/data/trajectories/Hopper-v5/untrained_0.npz')))
+  const cart = () => {
+    const states = statesFrom(EXPECTED['mjcf:cart']!.frames)
+    // The last state has no action of its own: the one before it counts.
+    const { nu } = new Engine(mujoco, modelOf(EXPECTED['mjcf:cart']!.file)).describe()
+    states.ctrl.copyWithin((states.rows - 1) * nu, (states.rows - 2) * nu, (states.rows - 1) * nu)
+    return states
+  }
+
+  it.each([
+    ['Hopper-v5', 'hopper', () => statesOf(hopper, 3)],
+    ['mjcf:cart', 'cart', cart],
+  ] as const)('are those of WebAssembly in %s, and so are the shapes', (environment, name, statesIn) => {
+    const engine = new Engine(mujoco, modelOf(EXPECTED[environment]!.file))
+    const poses = engine.poses(statesIn())
+    const model = engine.describe()
+    const stored = recorded(name)
+    expect(stored.poses.rows).toBe(poses.rows)
+    for (const part of ['position', 'centre'] as const) expect(farthest(stored.poses[part], poses[part])).toBeLessThan(TOLERANCE)
+    // A rotation has two quaternions.
+    const apart = Array.from({ length: poses.rotation.length / 4 }, (_, at) => 1 - Math.abs([0, 1, 2, 3].reduce((sum, part) => sum + stored.poses.rotation[4 * at + part]! * poses.rotation[4 * at + part]!, 0)))
+    expect(Math.max(...apart)).toBeLessThan(1e-5)
+    expect([...stored.poses.contactStart]).toEqual([...poses.contactStart])
+    const scale = Math.max(1, ...poses.contacts.map(Math.abs))
+    expect(farthest(stored.poses.contacts, poses.contacts) / scale).toBeLessThan(1e-3)
+    expect([stored.model.travels, stored.model.flat]).toEqual([model.travels, model.flat])
+    expect(stored.model.weight).toBeCloseTo(model.weight, 5)
+    expect(stored.model.shapes.map(({ kind, mesh }) => [kind, mesh])).toEqual(model.shapes.map(({ kind, mesh }) => [kind, mesh]))
+    for (const [index, shape] of model.shapes.entries()) {
+      const other = stored.model.shapes[index]!
+      expect(farthest([...other.size, ...other.color, other.radius], [...shape.size, ...shape.color, shape.radius])).toBeLessThan(1e-2)
+    }
+    for (const [index, mesh] of model.meshes.entries()) {
+      expect(farthest(stored.model.meshes[index]!.vertices, mesh.vertices)).toBeLessThan(TOLERANCE)
+      expect(stored.model.meshes[index]!.faces.length).toBe(mesh.faces.length)
+    }
     engine.close()
   })
 })

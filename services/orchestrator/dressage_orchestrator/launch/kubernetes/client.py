@@ -131,6 +131,21 @@ class ClusterClient:
             if not more:
                 return items, page["metadata"]["resourceVersion"]
 
+    async def nodes(self) -> list[Json]:
+        """List the cluster's nodes.
+
+        :raises ClusterError: with status 403 where the orchestrator has no ClusterRole for it.
+        """
+        items: list[Json] = []
+        more = ""
+        while True:
+            options = {"_continue": more} if more else {}
+            page = await self._request("list", self._core.list_node, limit=_PAGE, **options)
+            items += page.get("items") or ()
+            more = page["metadata"].get("continue") or ""
+            if not more:
+                return items
+
     async def failed_creations(self) -> dict[str, list[str]]:
         """Read recent `FailedCreate` events of Jobs: messages by the name of the Job, oldest first."""
         selector = "involvedObject.kind=Job,reason=FailedCreate"

@@ -12,6 +12,7 @@ from typing import Protocol
 import structlog
 from dressage.errors import FailedPrecondition, Unavailable
 
+from dressage_orchestrator.launch.kubernetes import nodes
 from dressage_orchestrator.launch.kubernetes.client import ClusterClient, ClusterError, Json
 from dressage_orchestrator.launch.kubernetes.manifest import Installation, job_manifest, job_name
 from dressage_orchestrator.launch.kubernetes.pools import Pool
@@ -250,6 +251,10 @@ class KubernetesLauncher:
             message = f"pool {launch.pool!r} does not exist; available pools: {', '.join(sorted(self._pools))}"
             await self._fail(tracked, message, reason="POOL_UNKNOWN", remedy="use one of the available pools")
             return
+        problem = await self._node_problem(launch.pool, pool)
+        if problem:
+            await self._fail(tracked, problem, reason=nodes.REASON, remedy=REMEDIES[nodes.REASON])
+            return
         manifest = job_manifest(launch, pool, self._installation)
         wait = _FIRST_RETRY_SECONDS
         while not tracked.deleting.is_set():
@@ -269,6 +274,16 @@ class KubernetesLauncher:
             self._log.info("Job created" if created else "Job exists", job=tracked.name, run=tracked.run)
             self._enqueue(tracked.name)
             return
+
+    async def _node_problem(self, name: str, pool: Pool) -> str:
+        """Return why a pool's GPUs are on no node; empty if one has them, or if that cannot be known."""
+        if not pool.devices or pool.nodes_on_demand:
+            return ""
+        try:
+            return nodes.problem_of(name, pool, await self._client.nodes())
+        except ClusterError as error:
+            self._log.warning("cannot list the nodes, so GPUs are not checked", pool=name, error=error.message)
+            return ""
 
     async def _delete(self, tracked: _Tracked) -> None:
         tracked.deleting.set()

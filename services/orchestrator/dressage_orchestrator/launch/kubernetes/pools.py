@@ -26,6 +26,7 @@ _FACTORS = {
     "Gi": 2.0**30,
     "Ti": 2.0**40,
 }
+_DEVICES = ("/gpu", "/gpu.shared")
 _POOL_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 Quantity = Annotated[str, Field(pattern=_QUANTITY.pattern.replace(r"\Z", "$"), coerce_numbers_to_str=True)]
@@ -79,6 +80,9 @@ class Pool(_Model):
     )
     shm_size: Quantity | None = Field(None, description="size limit of /dev/shm; the runtime's default if not set")
     ca_config_map: str = Field("", description="ConfigMap with the CA certificate of the artifact store as `ca.crt`")
+    nodes_on_demand: bool = Field(
+        False, description="nodes are added when a run needs them, so a run is not refused where no node has its GPU"
+    )
     allow_unsandboxed: bool = Field(False, description="run generated code on nodes without Landlock or seccomp")
 
     @model_validator(mode="after")
@@ -96,8 +100,14 @@ class Pool(_Model):
     @property
     def has_devices(self) -> bool:
         """Whether its pods have GPUs, by the names that device plugins give them, such as ``nvidia.com/gpu``."""
+        return bool(self.devices)
+
+    @property
+    def devices(self) -> dict[str, float]:
+        """The GPUs that a pod asks for, by resource name; a shared one (time slicing, MPS) ends in ``/gpu.shared``."""
         amounts = {**self.resources.requests, **self.resources.limits}
-        return any(name.endswith("/gpu") and parse_quantity(amount) > 0 for name, amount in amounts.items())
+        wanted = {name: parse_quantity(amount) for name, amount in amounts.items() if name.endswith(_DEVICES)}
+        return {name: amount for name, amount in wanted.items() if amount > 0}
 
     @property
     def machine(self) -> Machine:

@@ -9,6 +9,8 @@ REMEDIES: Mapping[str, str] = MappingProxyType(
     {
         "UNSCHEDULABLE": "no node has enough capacity: add nodes, lower the pool's resources.requests, or check its "
         "nodeSelector and tolerations; the run continues to wait",
+        "NO_GPU_NODE": "add a node with such a GPU and NVIDIA's device plugin, correct the pool's nodeSelector, or use another "
+        "pool; where nodes are added on demand, set the pool's nodesOnDemand",
         "IMAGE_PULL_FAILED": "check the pool's image and imagePullSecrets, and that nodes reach the registry; the run "
         "continues to wait",
         "CONTAINER_CONFIG_FAILED": "the node cannot create the container: check the pool's command, runtimeClass and "

@@ -26,6 +26,7 @@ def reward_brief(
         agent_pb.SessionFacts(
             environment_options=spec.environment_options,
             steps_per_member=steps_per_member or spec.reward.steps_per_member,
+            most_steps_per_member=spec.reward.max_steps_per_member,
             seeds=spec.reward.seeds,
             pass_threshold=spec.pass_threshold,
             iteration=number,

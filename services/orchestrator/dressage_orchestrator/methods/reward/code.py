@@ -140,6 +140,7 @@ def check(
         request = judge_pb.CheckRequest(environment=context.environment, pass_threshold=context.spec.pass_threshold)
         if subject == "reward":
             request.reward_source = code.source
+            request.traceable = context.spec.pool in context.engine.device_pools
         else:
             request.judge_source = code.source
             request.null_controls.extend(code.controls)

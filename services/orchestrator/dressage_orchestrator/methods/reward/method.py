@@ -25,6 +25,7 @@ from dressage_orchestrator.methods.reward import (
     configs,
     durations,
     judgment,
+    on_device,
     replay,
     revising,
     selecting,
@@ -113,7 +114,13 @@ class RewardMethod(Method):
             raise InvalidArgument(message, field="proposal_source", reason="REWARD_REJECTED")
 
     async def device_obstacle(self, full: v1.SessionSpec, *, judge: JudgeClient) -> DeviceObstacle:
-        """Return why the caller's reward cannot be compiled for a device. One that fails its check fails in the session."""
+        """Return why the training cannot run on a device: its algorithm, its environment, or the caller's reward.
+
+        A reward that fails its check fails in the session.
+        """
+        refusal = on_device.refusal(full)
+        if refusal:
+            return DeviceObstacle(refusal, moves=True)
         if not full.reward.reward_source:
             return DeviceObstacle()
         environment = full.environment.removeprefix("environments/")
@@ -124,6 +131,10 @@ class RewardMethod(Method):
         if not report.ok or report.traceable:
             return DeviceObstacle()
         return DeviceObstacle(shown(report.obstacles), moves=report.HasField("traceable"))
+
+    def fill_on_device(self, full: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
+        """Fill in the preset for thousands of environments."""
+        on_device.fill(full, given=given)
 
     def goal(self, full: v1.SessionSpec) -> str:
         """Return the threshold of judgments."""
@@ -286,7 +297,16 @@ class RewardSession:
             changes.reward.source, changes.reward.latex = reward.source, report.latex
             changes.reward.terms.update(report.terms)
             changes.reward.configs.extend(before.reward.configs or configs.first_configs(context.spec))
-            paths = ["author", "reward.source", "reward.latex", "reward.terms", "reward.configs"]
+            changes.reward.device_obstacle = on_device.obstacle(context, report)
+            paths = [
+                "author",
+                "reward.source",
+                "reward.latex",
+                "reward.terms",
+                "reward.configs",
+                "reward.device_obstacle",
+            ]
+            on_device.warn(context, changes, number, key=f"{number}:{tries}:{reward.version}")
             if before.parent:
                 parent = context.store.iteration(resource_names.parse_iteration(before.parent)[1])
                 changes.number = number

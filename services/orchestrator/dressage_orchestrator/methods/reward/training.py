@@ -16,7 +16,7 @@ from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
-from dressage_orchestrator.methods.reward import warm_starts
+from dressage_orchestrator.methods.reward import on_device, warm_starts
 from dressage_orchestrator.methods.reward.course import Course
 from dressage_orchestrator.methods.reward.durations import kind_of_run
 from dressage_orchestrator.methods.reward.naming import TRAINING
@@ -63,7 +63,9 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
         for spec in task.members
     ]
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
-    row = wait(context, name, kind=kind_of_run(context.spec), background=_judging(context, number, name, judge))
+    # The speed of a training that its pool's device could not do is not the pool's.
+    kind = "" if task.pool else kind_of_run(context.spec)
+    row = wait(context, name, kind=kind, background=_judging(context, number, name, judge))
     context.step(f"course:{number}:{tries}", lambda: _record_course(context, number, row))
     return row
 
@@ -115,6 +117,7 @@ def train_assignment(
     assignment = work.TrainAssignment(environment=context.environment, reward_source=source)
     assignment.backend, assignment.algorithm = spec.reward.backend, spec.reward.algorithm
     assignment.options.CopyFrom(spec.environment_options)
+    on_device.assign(context, iteration, assignment)
     starts = warm_starts.policies(context, iteration)
     for config in iteration.reward.configs:
         for seed in range(spec.seed, spec.seed + spec.reward.seeds):

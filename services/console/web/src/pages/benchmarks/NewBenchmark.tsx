@@ -1,7 +1,7 @@
 // A new benchmark: cases from a file or as text, and the settings that all their sessions share.
-import { Alert, Badge, Box, Button, FileButton, Grid, Group, NumberInput, Stack, Switch, Table, Text, Textarea, Title } from '@mantine/core'
+import { Alert, Badge, Box, Button, FileButton, Group, NumberInput, Stack, Switch, Table, Text, Textarea } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { IconFileUpload, IconPlayerPlay } from '@tabler/icons-react'
+import { IconFileUpload } from '@tabler/icons-react'
 import { useMutation, useQuery } from '@tanstack/react-query'
 import { useNavigate } from '@tanstack/react-router'
 import { useMemo, useState } from 'react'
@@ -11,9 +11,10 @@ import { useEnvironments } from '../../api/environments'
 import { Fact, Panel } from '../../components/basics'
 import type { Case } from '../../lib/cases'
 import { COLUMNS, MOST_CASES, parseCases } from '../../lib/cases'
-import { digest, duration, environmentId } from '../../lib/format'
+import { duration, environmentId } from '../../lib/format'
 import type { Form } from '../new/form'
 import { specOf, START } from '../new/form'
+import { FormPage, useForm } from '../new/FormPage'
 import { Settings } from '../new/Settings'
 
 const EXAMPLE = `${COLUMNS.join(',')}\nHopper-v5,hop forward fast,locomotion,easy\nHalfCheetah-v5,run backward,locomotion,medium\n`
@@ -24,14 +25,12 @@ const METHODS = ['reward', 'parameters', 'code', 'program']
 export function NewBenchmark() {
   const navigate = useNavigate()
   const cards = useEnvironments()
-  const [form, setForm] = useState<Form>({ ...START, environment: '' })
+  const { form, set, requestId } = useForm({ ...START, environment: '' })
   const [text, setText] = useState('')
   const [file, setFile] = useState('')
   const [tooLarge, setTooLarge] = useState(false)
   const [staged, setStaged] = useState(true)
   const [gate, setGate] = useState<number | string>(0.7)
-  const [key] = useState(() => crypto.randomUUID())
-  const set = <K extends keyof Form>(name: K, value: Form[K]) => setForm((old) => ({ ...old, [name]: value }))
   const known = useMemo(() => (cards.data ?? []).map((card) => card.name), [cards.data])
   const { cases, problems } = useMemo(() => parseCases(text, known), [text, known])
   const methods = useMemo(() => {
@@ -41,7 +40,7 @@ export function NewBenchmark() {
   const chosen = methods.includes(form.method) ? form : { ...form, method: methods[0] ?? 'reward' }
   const start = useMutation({
     mutationFn: () =>
-      benchmarks.createBenchmark({ cases, template: specOf({ ...chosen, intent: '', environment: '' }), staged, stageGate: Number(gate) || 0, requestId: `${key}-${digest(JSON.stringify([cases, chosen, staged, gate]))}` }),
+      benchmarks.createBenchmark({ cases, template: specOf({ ...chosen, intent: '', environment: '' }), staged, stageGate: Number(gate) || 0, requestId: requestId([cases, chosen, staged, gate]) }),
     onSuccess: (benchmark) => navigate({ to: '/benchmarks/$id', params: { id: benchmark.name.split('/')[1]! } as never }),
   })
   const fields = start.error === null ? {} : fieldErrors(start.error)
@@ -54,84 +53,76 @@ export function NewBenchmark() {
     setText(await opened.text())
   }
   return (
-    <form
-      onSubmit={(event) => {
-        event.preventDefault()
-        start.mutate()
-      }}
-    >
-      <Title order={1} size="h3" mb="md">
-        New benchmark
-      </Title>
-      <Grid gap="lg">
-        <Grid.Col span={{ base: 12, md: 7 }}>
-          <Stack>
-            <Panel
-              title="Cases"
-              right={
-                <Group gap="xs">
-                  {file !== '' && <Text size="xs" c="dimmed">{file}</Text>}
-                  <FileButton onChange={(opened) => void read(opened)} accept=".csv,.json,text/csv,application/json" inputProps={{ 'aria-label': 'File of cases' }}>
-                    {(props) => (
-                      <Button {...props} size="compact-sm" variant="light" leftSection={<IconFileUpload size={15} />}>
-                        Open a CSV or JSON file
-                      </Button>
-                    )}
-                  </FileButton>
-                </Group>
-              }
-            >
-              <Stack gap="sm">
-                <Textarea
-                  aria-label="Cases"
-                  description={`The first line names the columns: ${COLUMNS.join(', ')}. At most ${MOST_CASES.toLocaleString('en')} cases.`}
-                  placeholder={EXAMPLE}
-                  autosize
-                  minRows={5}
-                  maxRows={12}
-                  value={text}
-                  onChange={(event) => setText(event.currentTarget.value)}
-                  styles={{ input: { fontFamily: 'var(--mantine-font-family-monospace)', fontSize: 12.5 } }}
-                />
-                {tooLarge && <Alert color="red" role="alert" p="xs">The file is larger than 4 MB.</Alert>}
-                {problems.length > 0 && (
-                  <Alert color="red" role="alert" p="xs" title="The cases cannot be read">
-                    {problems.map((problem) => (
-                      <Text key={problem} size="sm" className="plain">
-                        {problem}
-                      </Text>
-                    ))}
-                  </Alert>
-                )}
-                {cases.length > 0 && <Preview cases={cases} />}
-              </Stack>
-            </Panel>
-            <Settings form={chosen} set={set} methods={methods} wrong={wrong} />
-          </Stack>
-        </Grid.Col>
-        <Grid.Col span={{ base: 12, md: 5 }}>
-          <Stack pos="sticky" top={68}>
-            <Panel title="Stages">
-              <Stack gap="sm">
-                <Switch label="Run stage by stage" description="Each stage is a sample of all environments and difficulties" checked={staged} onChange={(event) => setStaged(event.currentTarget.checked)} />
-                {staged && <NumberInput label="Gate" description="Mean score so far from which the next stage starts" min={0.01} max={1} step={0.05} decimalScale={2} value={gate} onChange={setGate} />}
-              </Stack>
-            </Panel>
-            <Plan cases={cases} form={chosen} />
-            {start.error !== null && (
-              <Alert color="red" role="alert" title="The benchmark was not started">
-                <Text size="sm" className="plain">
-                  {errorText(start.error)}
-                </Text>
-              </Alert>
-            )}
-            <Button type="submit" size="md" leftSection={<IconPlayerPlay size={18} />} loading={start.isPending} disabled={cases.length === 0 || methods.length === 0}>
-              {cases.length === 0 ? 'Start the benchmark' : `Start ${cases.length} ${cases.length === 1 ? 'session' : 'sessions'}`}
-            </Button>
-          </Stack>
-        </Grid.Col>
-      </Grid>
-    </form>
+    <FormPage
+      title="New benchmark"
+      action={cases.length === 0 ? 'Start the benchmark' : `Start ${cases.length} ${cases.length === 1 ? 'session' : 'sessions'}`}
+      pending={start.isPending}
+      disabled={cases.length === 0 || methods.length === 0}
+      onStart={() => start.mutate()}
+      fields={
+        <>
+          <Panel
+            title="Cases"
+            right={
+              <Group gap="xs">
+                {file !== '' && <Text size="xs" c="dimmed">{file}</Text>}
+                <FileButton onChange={(opened) => void read(opened)} accept=".csv,.json,text/csv,application/json" inputProps={{ 'aria-label': 'File of cases' }}>
+                  {(props) => (
+                    <Button {...props} size="compact-sm" variant="light" leftSection={<IconFileUpload size={15} />}>
+                      Open a CSV or JSON file
+                    </Button>
+                  )}
+                </FileButton>
+              </Group>
+            }
+          >
+            <Stack gap="sm">
+              <Textarea
+                aria-label="Cases"
+                description={`The first line names the columns: ${COLUMNS.join(', ')}. At most ${MOST_CASES.toLocaleString('en')} cases.`}
+                placeholder={EXAMPLE}
+                autosize
+                minRows={5}
+                maxRows={12}
+                value={text}
+                onChange={(event) => setText(event.currentTarget.value)}
+                styles={{ input: { fontFamily: 'var(--mantine-font-family-monospace)', fontSize: 12.5 } }}
+              />
+              {tooLarge && <Alert color="red" role="alert" p="xs">The file is larger than 4 MB.</Alert>}
+              {problems.length > 0 && (
+                <Alert color="red" role="alert" p="xs" title="The cases cannot be read">
+                  {problems.map((problem) => (
+                    <Text key={problem} size="sm" className="plain">
+                      {problem}
+                    </Text>
+                  ))}
+                </Alert>
+              )}
+              {cases.length > 0 && <Preview cases={cases} />}
+            </Stack>
+          </Panel>
+          <Settings form={chosen} set={set} methods={methods} wrong={wrong} />
+        </>
+      }
+      beside={
+        <>
+          <Panel title="Stages">
+            <Stack gap="sm">
+              <Switch label="Run stage by stage" description="Each stage is a sample of all environments and difficulties" checked={staged} onChange={(event) => setStaged(event.currentTarget.checked)} />
+              {staged && <NumberInput label="Gate" description="Mean score so far from which the next stage starts" min={0.01} max={1} step={0.05} decimalScale={2} value={gate} onChange={setGate} />}
+            </Stack>
+          </Panel>
+          <Plan cases={cases} form={chosen} />
+          {start.error !== null && (
+            <Alert color="red" role="alert" title="The benchmark was not started">
+              <Text size="sm" className="plain">
+                {errorText(start.error)}
+              </Text>
+            </Alert>
+          )}
+        </>
+      }
+    />
   )
 }
 

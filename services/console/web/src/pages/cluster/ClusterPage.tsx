@@ -10,7 +10,7 @@ import { Fact, Panel, Problem } from '../../components/basics'
 import type { Session } from '../../gen/dressage/v1/session_pb'
 import { RunState, SessionState } from '../../gen/dressage/v1/session_pb'
 import type { Pool, PoolRun } from '../../gen/dressage/v1/session_service_pb'
-import { bytes, compact, duration, environmentId, lastPart, seconds } from '../../lib/format'
+import { bytes, compact, duration, environmentId, lastPart, placeOf, seconds } from '../../lib/format'
 import { spendBy } from '../../lib/spend'
 import { Usage } from './Usage'
 
@@ -188,7 +188,7 @@ function Waiting({ sessions, now }: { sessions: Session[]; now: number }) {
                     {session.spec?.intent.slice(0, 200)}
                   </Anchor>
                 </Table.Td>
-                <Table.Td className="numbers">{session.queue === undefined ? '' : `place ${session.queue.place} of ${session.queue.length}`}</Table.Td>
+                <Table.Td className="numbers">{placeOf(session)}</Table.Td>
                 <Table.Td className="plain">{session.queue?.reason || session.stateReason || 'not started yet'}</Table.Td>
                 <Table.Td ta="right" className="numbers">{since === null ? '' : duration(Math.max(0, now - since))}</Table.Td>
               </Table.Tr>

@@ -3,6 +3,7 @@ import { Accordion, Box, Grid, NumberInput, SegmentedControl, Select, Stack, Swi
 
 import { Panel } from '../../components/basics'
 import type { Form } from './form'
+import type { SetField } from './FormPage'
 
 const METHODS: Record<string, string> = {
   reward: 'An author writes a reward and a judge; PPO trains on it.',
@@ -13,7 +14,7 @@ const METHODS: Record<string, string> = {
 
 type Props = {
   form: Form
-  set: <K extends keyof Form>(key: K, value: Form[K]) => void
+  set: SetField
   methods: string[]
   /** The server's objection to a field of the spec, if it has one. */
   wrong: (field: string) => string | undefined

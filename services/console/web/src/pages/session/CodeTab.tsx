@@ -10,6 +10,7 @@ import { Empty, Panel, Problem } from '../../components/basics'
 import { Candidates } from './Candidates'
 import { sourceOf, useIterations } from './data'
 import { Parameters } from './Parameters'
+import { ProgramRun } from './ProgramRun'
 import type { TabProps } from './SessionPage'
 
 const Formula = lazy(() => import('../../components/Formula').then((module) => ({ default: module.Formula })))
@@ -65,6 +66,7 @@ export function CodeTab({ name, session, iteration }: TabProps) {
           {view === 'difference' && before !== null && <DiffView before={before.text} after={source.text} label={`difference from iteration ${against}`} />}
           {view === 'judge' && (judge.data ? <CodeView code={judge.data} label="judge.py" /> : <Text size="sm" c="dimmed">{judge.isFetching ? 'loading' : 'No judge yet.'}</Text>)}
           {entry?.proposal.case === 'parameters' && <Parameters session={session} values={entry.proposal.value.values} />}
+          {entry?.proposal.case === 'program' && view === 'code' && <ProgramRun name={name} iteration={iteration} />}
           {entry !== undefined && view === 'code' && <Candidates iteration={entry} />}
         </Stack>
       </Grid.Col>

@@ -12,6 +12,7 @@ import { JudgeKind } from '../../gen/dressage/v1/session_pb'
 import { compact, short } from '../../lib/format'
 import type { Recorded } from './data'
 import { rolloutsOf, useAssignments } from './data'
+import { ProgramRun } from './ProgramRun'
 import type { TabProps } from './SessionPage'
 
 /** MuJoCo, three.js and the reader of recordings load when somebody opens 3D. */
@@ -45,6 +46,7 @@ export function Rollouts({ name, session, iteration }: TabProps) {
       </Empty>
     )
   }
+  if (session.method === 'program') return <ProgramRun name={name} iteration={iteration} />
   return (
     <Stack>
       <Box className="media">
@@ -150,9 +152,11 @@ function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene
           </Text>
         )}
         <Group gap="xs">
-          <Button size="compact-xs" variant="subtle" onClick={toggle} aria-expanded={open}>
-            {open ? 'close' : 'score it yourself'}
-          </Button>
+          {rollout.artifact.includes('/members/') && (
+            <Button size="compact-xs" variant="subtle" onClick={toggle} aria-expanded={open}>
+              {open ? 'close' : 'score it yourself'}
+            </Button>
+          )}
           <Button size="compact-xs" variant="subtle" color="gray" onClick={onScene} leftSection={<IconCube size={13} />} aria-label={`${entry.owner} ${rollout.label} in 3D`}>
             3D
           </Button>

@@ -25,7 +25,7 @@ type Props = { environment: string; entries: Recorded[]; chosen: string; onChoos
 
 export function Scene3D({ environment, entries, chosen, onChoose }: Props) {
   const [ghost, setGhost] = useState<string | null>(null)
-  const { model, takes, loading, why } = useScene(environment, ghost === null || ghost === chosen ? [chosen] : [chosen, ghost])
+  const { model, takes, loading, why, recorded } = useScene(environment, ghost === null || ghost === chosen ? [chosen] : [chosen, ghost])
   const options = entries.map((entry) => ({ value: entry.rollout.artifact, label: nameOf(entry) })).filter(({ value }, index, all) => all.findIndex((other) => other.value === value) === index)
   return (
     <Stack gap="sm">
@@ -42,8 +42,11 @@ export function Scene3D({ environment, entries, chosen, onChoose }: Props) {
       {why === '' && (model === null || takes.length === 0) && (
         <Group role="status" gap="xs" py="xl" justify="center">
           <Loader size="sm" />
-          <Text size="sm">Loading MuJoCo and the recorded states</Text>
+          <Text size="sm">Loading the model and the recorded states</Text>
         </Group>
+      )}
+      {recorded !== '' && (
+        <Text size="xs" c="dimmed" className="plain" role="status">{`Poses as the server computed them: ${recorded}.`.replace('..', '.')}</Text>
       )}
       {model !== null && takes[0] !== undefined && <Player key={environment} model={model} takes={takes} loading={loading} />}
     </Stack>

@@ -2,7 +2,7 @@
 import { Alert, Box, Button, Group, Menu, Select, Skeleton, Stack, Tabs, Text, Title, Tooltip } from '@mantine/core'
 import { useInterval, useMediaQuery } from '@mantine/hooks'
 import { notifications } from '@mantine/notifications'
-import { IconAlertTriangle, IconCloudOff, IconDotsVertical, IconPlayerPlay, IconPlayerStop, IconSearchOff, IconTrash } from '@tabler/icons-react'
+import { IconAlertTriangle, IconCloudOff, IconDotsVertical, IconHourglass, IconPlayerPlay, IconPlayerStop, IconSearchOff, IconTrash } from '@tabler/icons-react'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { lazy, Suspense, useState } from 'react'
@@ -13,7 +13,7 @@ import { modals } from '../../components/confirm'
 import type { Session } from '../../gen/dressage/v1/session_pb'
 import { SessionState } from '../../gen/dressage/v1/session_pb'
 import { runCommand } from '../../lib/command'
-import { compact, dollars, duration, environmentId, isOver, seconds, short } from '../../lib/format'
+import { compact, dollars, duration, environmentId, isOver, placeOf, seconds, short } from '../../lib/format'
 import { watchConnection } from '../../live/connection'
 import type { Live } from '../../live/useSession'
 import { useLiveSession } from '../../live/useSession'
@@ -225,8 +225,15 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
         <Fact label="Tokens">{compact((session.cost?.inputTokens ?? 0n) + (session.cost?.outputTokens ?? 0n))}</Fact>
         <Fact label="Cost">{dollars(session.cost)}</Fact>
       </Group>
+      {session.state === SessionState.PENDING && (
+        <Alert color="blue" icon={<IconHourglass size={18} />} p="sm" role="status">
+          <Text size="sm" className="plain">
+            {[placeOf(session), session.queue?.reason || session.stateReason || 'not started yet'].filter(Boolean).join(': ')}
+          </Text>
+        </Alert>
+      )}
       <Phases session={session} live={live} />
-      {(session.failure !== undefined || (session.stateReason !== '' && session.state !== SessionState.SUCCEEDED)) && (
+      {(session.failure !== undefined || (session.stateReason !== '' && ![SessionState.SUCCEEDED, SessionState.PENDING].includes(session.state))) && (
         <Alert color={session.state === SessionState.FAILED ? 'red' : session.state === SessionState.CANCELLED ? 'gray' : 'yellow'} icon={<IconAlertTriangle size={18} />} p="sm">
           <Text size="sm" className="plain">
             {session.failure?.message || session.stateReason}

@@ -1,0 +1,63 @@
+"""`dressage envs sync`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+from dressage.cli import output
+from dressage.envs.packs import process
+from dressage.envs.packs.batched import tasks
+from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
+from dressage.sandbox.pipe import MALFORMED, ChannelClosed
+from dressage.sandbox.process import SandboxProcess
+
+_SECONDS = 1800.0
+_PACKS = ("isaaclab",)
+
+
+def sync(name: str, *, write: Path | None, as_json: bool) -> None:
+    """Print the differences between the tasks of an installed pack and the registry.
+
+    :raises InvalidArgument: for a pack without a registry.
+    :raises FailedPrecondition: if it is not installed or does not work.
+    """
+    if name not in _PACKS:
+        raise InvalidArgument(field="pack", value=name, expected=f"a pack with a registry of tasks: {', '.join(_PACKS)}")
+    live, version = _live(name)
+    lines = tasks.differences(live, tasks.registry())
+    if write is not None:
+        with output.writing("registry", str(write), expected="a file that can be written"):
+            tasks.write(write, live, version)
+    if as_json:
+        output.print_json({"version": version, "tasks": [asdict(task) for task in live], "differences": lines})
+        return
+    counts = Counter(task.backend for task in live)
+    print(f"{name} {version}: {len(live)} tasks")
+    for backend, needs in tasks.NEEDS.items():
+        print(f"{backend}: {counts[backend]} tasks. {needs}")
+    print("\n".join(lines) if lines else "the registry is current")
+
+
+def _live(name: str) -> tuple[list[tasks.Task], str]:
+    with tempfile.TemporaryDirectory() as scratch:
+        running = SandboxProcess.start(
+            "dressage.envs.packs.batched.tasks:list_tasks",
+            limits=process.limits(name),
+            scratch=Path(scratch),
+            packages=process.import_path(name),
+            read_only=process.readable(name),
+            python=process.interpreter(name),
+            env=process.variables(name),
+        )
+        with running:
+            try:
+                reply = running.channel.recv(timeout=_SECONDS)
+                return [tasks.Task(**entry) for entry in reply["tasks"]], str(reply["version"])
+            except ChannelClosed as error:
+                tail = (running.kill().stderr_tail.strip().splitlines() or ["it ended"])[-1]
+                raise FailedPrecondition(f"the packages of {name} do not work: {tail}", reason="PACK_DAMAGED") from error
+            except MALFORMED as error:
+                raise Unavailable(f"the process of {name} sent a malformed reply", reason="PACK_DAMAGED") from error

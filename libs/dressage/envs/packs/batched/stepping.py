@@ -1,0 +1,179 @@
+"""The simulator's process: steps a batch for the learner, with faults and restarts treated alike for every simulator.
+
+A row whose state or observation is not finite is a fault: it ends truncated, with reward 0 and its last good state, and is
+restarted. No simulator's own replacement of NaN is visible.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dressage.envs.packs.batched.protocol import Facts, Result, Seen, Simulator, simulator_arguments
+from dressage.envs.packs.registry import PACKS
+from dressage.envs.state import Array
+
+KERNELS = "DRESSAGE_KERNELS"
+"""Variable with the folder of a pack's compiled kernels."""
+_DEVICE = "DRESSAGE_DEVICE"
+
+
+def make(env_id: str, *, num_envs: int, max_episode_steps: int | None) -> Simulator:
+    """Return the simulator of an environment, on the device that ``DRESSAGE_DEVICE`` names (``cpu``).
+
+    :raises ImportError: outside of a pack's process.
+    """
+    use_kernels()
+    device = os.environ.get(_DEVICE, "cpu")
+    (name,) = (pack.name for pack in PACKS.values() if env_id in pack.environments)
+    simulator: Simulator
+    if name == "mjlab":
+        from dressage.envs.packs.batched.mjlab import MjlabSimulator
+
+        simulator = MjlabSimulator(env_id, num_envs=num_envs, max_episode_steps=max_episode_steps, device=device)
+    else:
+        from dressage.envs.packs.batched.isaaclab import IsaacSimulator
+
+        simulator = IsaacSimulator(env_id, num_envs=num_envs, max_episode_steps=max_episode_steps, device=device)
+    return simulator
+
+
+def use_kernels() -> None:
+    """Have Warp compile into a folder of this process alone, which begins as a copy of the pack's compiled kernels."""
+    own = Path.cwd() / "kernels"
+    compiled = os.environ.get(KERNELS, "")
+    if compiled and not own.exists():
+        _copy(Path(compiled), own)
+    os.environ["WARP_CACHE_PATH"] = str(own)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy the files of a folder; a sandboxed process may not copy their times and permissions."""
+    target.mkdir()
+    for entry in source.iterdir():
+        if entry.is_dir():
+            _copy(entry, target / entry.name)
+        else:
+            shutil.copyfile(entry, target / entry.name)
+
+
+class Stepper:
+    """A simulator with faults and restarts.
+
+    :param simulator: the simulator, not yet reset.
+    """
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        self._last: Seen | None = None
+
+    def reset(self, seed: int) -> Seen:
+        """Restart everything; return what is seen.
+
+        :param seed: of all random streams.
+        """
+        self.simulator.reset(seed)
+        self._last = self.simulator.seen()
+        return self._last
+
+    def restart(self, rows: Array) -> Seen:
+        """Restart the environments of these numbers; return what is seen of all."""
+        self.simulator.restart(rows)
+        self._last = self.simulator.seen()
+        return self._last
+
+    def step(self, actions: Array) -> tuple[Result, Array, Seen]:
+        """Apply actions.
+
+        :param actions: (N, A).
+        :returns: the step before restarts, the rows with a fault (N,), and what is seen after restarts.
+        """
+        assert self._last is not None, "reset comes first"
+        refused = ~np.isfinite(actions).all(axis=1)
+        done = self.simulator.step(np.where(refused[:, None], 0.0, actions).astype(np.float32))
+        faulty = refused | ~done.seen.finite() | ~np.isfinite(done.reward)
+        result = _contained(done, faulty, self._last)
+        pending = np.flatnonzero((result.terminated | result.truncated) & ~(done.restarted & ~faulty))
+        if len(pending):
+            self.simulator.restart(pending)
+        seen = self.simulator.seen()
+        self._last = seen
+        return result, faulty, seen
+
+
+def _contained(done: Result, faulty: Array, last: Seen) -> Result:
+    if not faulty.any():
+        return done
+
+    def repaired(now: Array, before: Array) -> Array:
+        now = np.array(now)
+        now[faulty] = before[faulty]
+        return now
+
+    fields = {name: repaired(value, last.fields[name]) for name, value in done.seen.fields.items()}
+    return Result(
+        seen=Seen(repaired(done.seen.observation, last.observation), fields),
+        reward=np.where(faulty, 0.0, done.reward),
+        terminated=done.terminated & ~faulty,
+        truncated=done.truncated | faulty,
+        restarted=done.restarted,
+    )
+
+
+def serve(channel: Any) -> None:
+    """Sandbox target: make a batch as the first message says, then step it until the channel closes."""
+    serve_with(make, channel)
+
+
+def serve_with(build: Callable[..., Simulator], channel: Any) -> None:
+    """As `serve`, with another simulator.
+
+    :param build: takes the arguments of `make`.
+    """
+    from dressage.sandbox.pipe import ChannelClosed
+
+    try:
+        request = channel.recv(timeout=None)
+        stepper = Stepper(build(str(request["environment"]), **simulator_arguments(request)))
+        facts: Facts = stepper.simulator.facts()
+        channel.send({"max_episode_steps": facts.max_episode_steps, "fields": [entry.name for entry in facts.fields]})
+        while True:
+            channel.send(_reply(stepper, channel.recv(timeout=None)))
+    except ChannelClosed:
+        return
+
+
+def _reply(stepper: Stepper, request: Mapping[str, Any]) -> dict[str, Any]:
+    match request["do"]:
+        case "reset":
+            return _visible(stepper.reset(int(request["seed"])))
+        case "restart":
+            return _visible(stepper.restart(np.asarray(request["rows"])))
+        case "step":
+            result, faulty, seen = stepper.step(np.asarray(request["actions"], np.float64))
+            return {
+                **_visible(seen),
+                "reward": result.reward,
+                "terminated": result.terminated,
+                "truncated": result.truncated,
+                "faulty": faulty,
+                **{f"final_{name}": value for name, value in _visible(result.seen).items()},
+            }
+        case "spoil":
+            stepper.simulator.spoil(int(request["row"]))
+            return {}
+    raise ValueError(f"unknown request {request['do']!r}")
+
+
+def _visible(seen: Seen) -> dict[str, Any]:
+    return {"observation": seen.observation, "fields": dict(seen.fields)}
+
+
+def names_of(parts: Sequence[tuple[str, int]]) -> list[str]:
+    """Return one name for each number of an observation."""
+    return [name if size == 1 else f"{name}_{index}" for name, size in parts for index in range(size)]

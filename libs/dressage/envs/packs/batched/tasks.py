@@ -1,0 +1,99 @@
+"""The tasks of Isaac Lab: a registry of all ids, and what a user must have to play them.
+
+The registry is a file of this package, written from the installed one by `dressage envs sync isaaclab --write`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+Backend = Literal["newton", "physx", "neither"]
+FILE = "isaaclab_tasks.json"
+NEEDS: Mapping[Backend, str] = {
+    "newton": (
+        "The robot's assets. Get them from NVIDIA under their own licence and put them below the folder assets of the pack, in the "
+        "layout of ISAACSIM_ASSET_ROOT (assets/Isaac/IsaacLab/Robots/...)."
+    ),
+    "physx": (
+        "The robot's assets and Isaac Sim. Accept NVIDIA's licence and install it: "
+        "pip install 'isaacsim[all,extscache]==5.1.0' --extra-index-url NVIDIA's index. Not tried."
+    ),
+    "neither": "No physics backend is set by default: choose one in the task's configuration. Not tried.",
+}
+"""What a task needs besides the pack, by backend."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of Isaac Lab.
+
+    :param category: such as ``cartpole`` or ``velocity``: the package that defines it.
+    :param workflow: ``direct``, ``manager`` or ``multi-agent``.
+    :param backend: physics that it uses by default.
+    """
+
+    id: str
+    category: str
+    workflow: str
+    backend: Backend
+
+
+def registry() -> tuple[Task, ...]:
+    """Return all tasks, in the order of their ids."""
+    text = resources.files("dressage.envs.packs").joinpath("data", FILE).read_text("utf-8")
+    return tuple(Task(**entry) for entry in json.loads(text)["tasks"])
+
+
+def write(path: Path, tasks: Sequence[Task], version: str) -> None:
+    """Write a registry."""
+    entries = [asdict(task) for task in tasks]
+    path.write_text(json.dumps({"isaaclab": version, "tasks": entries}, indent=1) + "\n", "utf-8")
+
+
+def differences(live: Sequence[Task], known: Sequence[Task]) -> list[str]:
+    """Return a line for each task that was added, removed or changed since the registry was written."""
+    before, now = {task.id: task for task in known}, {task.id: task for task in live}
+    lines = [f"new: {name}" for name in sorted(now.keys() - before.keys())]
+    lines += [f"gone: {name}" for name in sorted(before.keys() - now.keys())]
+    changed = [name for name in sorted(now.keys() & before.keys()) if now[name] != before[name]]
+    return [*lines, *(f"changed: {before[name]} is now {now[name]}" for name in changed)]
+
+
+def list_tasks(channel: Any) -> None:
+    """Sandbox target in a process of the pack: send every task of the installed package."""
+    from dressage.envs.packs.batched.stepping import use_kernels
+
+    use_kernels()
+    import contextlib
+    import sys
+    from importlib.metadata import version
+
+    with contextlib.redirect_stdout(sys.stderr):
+        import gymnasium
+        import isaaclab_tasks  # noqa: F401  registers the tasks
+
+        names = sorted(name for name in gymnasium.registry if name.startswith("Isaac"))
+        tasks = [_task(name, gymnasium.registry[name]) for name in names]
+    channel.send({"tasks": [asdict(task) for task in tasks], "version": version("isaaclab")})
+
+
+def _task(name: str, spec: Any) -> Task:
+    from isaaclab_tasks.utils import parse_env_cfg
+
+    where = str(spec.kwargs.get("env_cfg_entry_point", ""))
+    parts = where.partition(":")[0].split(".")
+    category = parts[2] if len(parts) > 3 else parts[-1]
+    try:
+        physics = type(parse_env_cfg(name).sim.physics).__name__.lower()
+    except Exception as error:  # a task whose packages are missing still belongs to the registry
+        physics = type(error).__name__.lower()
+    backend: Backend = "newton" if "newton" in physics else "physx" if "physx" in physics else "neither"
+    entry = str(spec.entry_point)
+    multi = "marl" in entry.lower() or "multiagent" in where.lower()
+    workflow = "multi-agent" if multi else "manager" if entry.endswith("ManagerBasedRLEnv") else "direct"
+    return Task(name, category, workflow, backend)

@@ -1,0 +1,89 @@
+"""Trainings on a pool of devices: what can run there, the defaults, and rewards that cannot be compiled for it."""
+
+from __future__ import annotations
+
+from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import session_pb2 as v1
+from dressage.envs.cards import load_card
+from dressage.envs.tasks import is_simulated
+from dressage.training.device_preset import device_preset
+
+from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.methods.reward.code import shown
+from dressage_orchestrator.methods.reward.spec import continues
+
+
+def refusal(spec: v1.SessionSpec) -> str:
+    """Return why a spec with defaults trains on CPU cores whatever its reward; empty if it does not.
+
+    An environment pack simulates in its own process, on whatever its pool has.
+    """
+    environment = spec.environment.removeprefix("environments/")
+    if load_card(environment).pack:
+        return ""
+    if not is_simulated(environment):
+        return f"{environment} is not simulated by MuJoCo"
+    if not continues(spec):
+        return f"{spec.reward.algorithm} of the backend {spec.reward.backend} trains on CPU cores"
+    return ""
+
+
+def simulated(spec: v1.SessionSpec) -> bool:
+    """Whether the environments of such a training can run on a device."""
+    return is_simulated(spec.environment.removeprefix("environments/")) and not refusal(spec)
+
+
+def fill(spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
+    """Replace defaults by those of the preset for thousands of environments; what the caller or a config set stays.
+
+    :param spec: with defaults for a pool of CPU cores.
+    :param given: as the caller wrote it.
+    """
+    if not simulated(spec):
+        return
+    preset, reward = device_preset(), spec.reward
+    if not (given.reward.steps_per_member or given.reward.max_steps_per_member):
+        reward.steps_per_member *= preset.steps_factor
+        reward.max_steps_per_member *= preset.steps_factor
+    for config in reward.configs:
+        values = config.hyperparameters
+        chosen = {field.name for field, _ in values.ListFields()}
+        values.MergeFrom(
+            v1.Hyperparameters(**{name: value for name, value in preset.ppo.items() if name not in chosen})
+        )
+        _fit(values)
+
+
+def _fit(values: v1.Hyperparameters) -> None:
+    """Let a minibatch of the preset be no larger than the rollout."""
+    values.minibatch_size = min(values.minibatch_size, values.num_envs * values.num_steps)
+
+
+def obstacle(context: SessionContext, report: judge_pb.CheckResponse) -> str:
+    """Return why a reward that passed its check trains on CPU cores although the session's pool has devices; else empty."""
+    if not requested(context) or not report.HasField("traceable") or report.traceable:
+        return ""
+    return shown(report.obstacles)
+
+
+def requested(context: SessionContext) -> bool:
+    """Whether the session trains on a device, if its reward can be compiled for it."""
+    return context.spec.pool in context.engine.device_pools and simulated(context.spec)
+
+
+def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: str) -> None:
+    """Append a warning for a reward that cannot be compiled for the device, before its training starts."""
+    text = iteration.reward.device_obstacle
+    if text:
+        message = f"iteration {number} trains on CPU cores instead of pool {context.spec.pool}: {text}"
+        context.store.warn("NOT_ON_DEVICE", message, iteration=number, key=f"traceable/{key}")
+
+
+def assign(context: SessionContext, iteration: v1.Iteration, task: work.TrainAssignment) -> None:
+    """Set where a training runs."""
+    if not requested(context):
+        return
+    task.on_device = not iteration.reward.device_obstacle
+    if not task.on_device:
+        task.pool = context.engine.cpu_pool

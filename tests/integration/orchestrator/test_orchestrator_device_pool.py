@@ -1,0 +1,159 @@
+"""Sessions on the pool of devices: rewards that cannot be compiled for it, the choice by measured rates, the defaults."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from functools import partial
+from typing import Any
+
+import grpc
+import pytest
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.api.internal.v1 import run_service_pb2 as work
+from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
+from dressage.api.v1 import session_service_pb2 as pb
+from dressage.training.device_preset import device_preset
+from dressage.training.preset import load_preset
+from dressage_orchestrator.device_pools import DevicePools
+from google.protobuf.json_format import ParseDict
+
+from tests.fakes.specs import reward_session
+from tests.integration.orchestrator.fakes import GOOD, JUDGE, WEAK, author, watch
+from tests.integration.orchestrator.stack import Stack
+
+pytestmark = pytest.mark.asyncio
+BASE = {
+    "intent": "run forward fast",
+    "environment": "environments/HalfCheetah-v5",
+    "seeds": 1,
+    "steps_per_member": 1000,
+}
+LINE = "traceable (line 5): values decide an if; use np.where"
+BRANCHES = "\n# looks at a value"
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, *, installed: bool = True, has_gpu: bool = False) -> None:
+    local = partial(DevicePools.local, installed=installed, has_gpu=has_gpu)
+    monkeypatch.setattr(DevicePools, "here", classmethod(lambda cls, default: local(default)))
+
+
+def training(stack: Stack, session: v1.Session, number: int = 1) -> work.TrainAssignment:
+    path = stack.folder / "artifacts" / session.name / f"iterations/{number}/assignments/train/spec.json"
+    return ParseDict(json.loads(path.read_text()), work.Assignment()).train
+
+
+async def play(stack: Stack, **spec: Any) -> tuple[v1.Session, list[ev.Event]]:
+    given = reward_session(**{**BASE, "judge_source": JUDGE, **spec})
+    created = await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=given))
+    events = await watch(stack.sessions, created.name)
+    return await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name)), events
+
+
+def warned_before_training(events: list[ev.Event], iteration: int) -> str:
+    """The one warning about the pool, which precedes the iteration's training."""
+    places = [i for i, event in enumerate(events) if event.warning.reason == "NOT_ON_DEVICE"]
+    first = next(
+        i for i, e in enumerate(events) if e.HasField("assignment_changed") and f"iterations/{iteration}/" in str(e)
+    )
+    assert len(places) == 1 and places[0] < first
+    return events[places[0]].warning.message
+
+
+async def test_a_callers_reward_that_does_not_trace_trains_on_cpus(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch)
+    await stack.start()
+    spec = reward_session(**{**BASE, "reward_source": GOOD + BRANCHES, "pool": "gpu"})
+    plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+    assert plan.spec.pool == "local" and plan.note == f"pool local instead of gpu: {LINE}; seen: v > 0"
+    session, events = await play(stack, reward_source=GOOD + BRANCHES, pool="gpu", max_iterations=1)
+    assert session.spec.pool == "local" and warned_before_training(events, 1) == plan.note
+    assert not training(stack, session).on_device
+
+
+async def test_a_written_reward_that_does_not_trace_trains_its_iteration_on_cpus(
+    stack: Stack, monkeypatch: Any
+) -> None:
+    machine(monkeypatch)
+    await stack.start()
+
+    def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
+        result = author(task)
+        if task.WhichOneof("role") == "reviser":
+            result.revision.source += BRANCHES
+        return result
+
+    stack.neighbours.agent.answer = answer
+    session, events = await play(stack, reward_source=WEAK, pool="gpu", max_iterations=2)
+    assert session.spec.pool == "gpu"
+    first, second = training(stack, session, 1), training(stack, session, 2)
+    assert first.on_device and not first.pool
+    assert not second.on_device and second.pool == "local"
+    message = warned_before_training(events, 2)
+    assert message.startswith(f"iteration 2 trains on CPU cores instead of pool gpu: {LINE}")
+    iteration = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{session.name}/iterations/2"))
+    assert iteration.reward.device_obstacle.startswith(LINE)
+
+
+async def test_the_device_has_defaults_of_its_own_and_what_is_given_stays(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch)
+    await stack.start()
+    spec = reward_session(**{**BASE, "steps_per_member": 0, "early_stop": False, "pool": "gpu"})
+    spec.reward.configs.add(id="a").hyperparameters.num_envs = 16
+    plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+    preset, given = device_preset(), plan.spec.reward.configs[0].hyperparameters
+    assert plan.spec.reward.steps_per_member == preset.steps_factor * load_preset("HalfCheetah-v5").steps_per_member
+    assert (given.num_envs, given.num_steps, given.epochs) == (16, preset.ppo["num_steps"], preset.ppo["epochs"])
+    assert given.minibatch_size == 16 * preset.ppo["num_steps"]  # no more than the rollout
+    assert "this machine has no GPU" in plan.note
+    on_cpu = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=reward_session(**BASE)))
+    assert on_cpu.spec.pool == "local" and not on_cpu.note
+    assert not on_cpu.spec.reward.configs[0].hyperparameters.HasField("num_envs")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"backend": "sb3"}, "ppo of the backend sb3 trains on CPU cores"),
+        ({"environment": "environments/CartPole-v1"}, "CartPole-v1 is not simulated by MuJoCo"),
+    ],
+)
+async def test_what_has_no_simulation_on_a_device_says_so(
+    stack: Stack, monkeypatch: Any, change: dict[str, Any], words: str
+) -> None:
+    machine(monkeypatch)
+    await stack.start()
+    spec = reward_session(**{**BASE, "pool": "gpu", **change})
+    plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+    assert plan.spec.pool == "local" and plan.note.startswith(f"pool local instead of gpu: {words}")
+
+
+async def test_without_the_simulator_the_pool_is_refused_with_a_remedy(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch, installed=False)
+    await stack.start()
+    with pytest.raises(grpc.aio.AioRpcError, match="needs MuJoCo Warp, which is not installed") as refused:
+        await stack.sessions.CreateSession(pb.CreateSessionRequest(spec=reward_session(**{**BASE, "pool": "gpu"})))
+    assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_the_pool_is_chosen_by_measured_rates_where_a_device_exists(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch, has_gpu=True)
+    await stack.start()
+
+    async def plan(**more: Any) -> Any:
+        spec = reward_session(**{**BASE, "steps_per_member": 3_000_000, **more})
+        return await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+
+    unmeasured = await plan()
+    assert unmeasured.spec.pool == "local"
+    assert "no training in HalfCheetah-v5 was measured on pool gpu yet; `--pool gpu` measures one" in unmeasured.note
+    with sqlite3.connect(stack.folder / "dressage.db") as database:
+        rates = [("HalfCheetah-v5", "gpu", 1e6), ("HalfCheetah-v5", "local", 2e4)]
+        database.executemany("INSERT INTO speeds (environment, pool, steps_per_second) VALUES (?, ?, ?)", rates)
+    faster = await plan()
+    assert faster.spec.pool == "gpu" and faster.spec.reward.configs[0].hyperparameters.num_envs == 2048
+    assert "3,000,000 steps at 1,000,000 steps/s, measured" in faster.note and "at 20,000 steps/s" in faster.note
+    assert (await plan(pool="local")).spec.pool == "local"
+    moved = await plan(reward_source=GOOD + BRANCHES)
+    assert moved.spec.pool == "local" and f"pool local instead of gpu: {LINE}" in moved.note

@@ -1,0 +1,120 @@
+"""Trainings with 16 worlds on MuJoCo Warp's CPU device, sandboxed: a whole session, and a learner that is killed.
+
+The kernels are compiled in the first test that needs them, which takes many minutes on two cores.
+DRESSAGE_TRAINER_COMPILED_CACHE names a folder that keeps them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mujoco")
+
+from dressage.policies import load as load_policy
+from dressage.sandbox.capabilities import capabilities
+from dressage.sandbox.limits import LEARNER_LIMITS
+from dressage.sandbox.process import SandboxProcess
+from dressage_trainer.lease.device_kernels import DeviceKernels, place_kernels
+from dressage_trainer.messages import CheckpointMessage, DoneMessage, MemberTask, TrainSpec, parse
+from dressage_trainer.speed.compiled import request_of
+from dressage_trainer.speed.device_warmup import FOLDER
+from dressage_trainer.speed.threads import learner_environment
+
+ENV, WORLDS = "HalfCheetah-v5", 16
+SHAPE = {"num_envs": WORLDS // 2, "num_steps": 8, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [16]}
+REWARD = (Path(__file__).parents[3] / "examples/rewards/run_forward.py").read_text()
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(5400),
+    pytest.mark.skipif(find_spec("mujoco_warp") is None, reason="the extra `warp` is not installed"),
+    pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp"),
+]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    given = os.environ.get("DRESSAGE_TRAINER_COMPILED_CACHE")
+    folder = Path(given) if given else tmp_path_factory.mktemp("compiled")
+    folder.chmod(0o700)
+    return folder
+
+
+def request(**values):
+    members = (MemberTask("a", SHAPE, 1), MemberTask("b", SHAPE, 2))
+    return TrainSpec(environment=ENV, reward_source=REWARD, members=members, on_device=True, threads=2, **values)
+
+
+def start(scratch, kernels):
+    scratch.mkdir(exist_ok=True)
+    place_kernels(kernels, scratch)
+    environment = {**learner_environment(), "WARP_CACHE_PATH": FOLDER}
+    return SandboxProcess.start(
+        "dressage_trainer.learner:learn", limits=LEARNER_LIMITS, scratch=scratch, threads=2, env=environment
+    )
+
+
+def messages(process):
+    while True:
+        message = parse(process.channel.recv(timeout=1800))
+        yield message
+        if message.type in ("done", "failed"):
+            return
+
+
+def train(scratch, kernels, **values):
+    with start(scratch, kernels) as process:
+        process.channel.send(request(**values).to_dict())
+        last = list(messages(process))[-1]
+    assert isinstance(last, DoneMessage), last
+    return last
+
+
+def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path, compiled):
+    store = DeviceKernels(compiled, scratch=tmp_path / "compiling")
+    kernels = store.prepare(ENV, {}, sizes=request_of(request())["sizes"])
+    assert kernels is not None
+    assert store.prepare(ENV, {}, sizes=request_of(request())["sizes"]) == kernels  # at once
+    whole = train(tmp_path / "run", kernels, steps_per_member=512, checkpoint_seconds=1e9)
+    with start(tmp_path / "run", kernels) as process:
+        process.channel.send(request(steps_per_member=512, checkpoint_seconds=0).to_dict())
+        checkpoint = next(m for m in messages(process) if isinstance(m, CheckpointMessage) and m.update >= 3)
+        process.kill()
+    resumed = train(
+        tmp_path / "run", kernels, steps_per_member=512, checkpoint_seconds=1e9, resume=str(checkpoint.path)
+    )
+    for one, other in zip(whole.policies, resumed.policies, strict=True):
+        for name, value in one.weights.items():
+            np.testing.assert_array_equal(value, other.weights[name], err_msg=name)
+
+
+def test_a_whole_session_of_16_worlds_ends_in_a_bundle_and_a_judgment(tmp_path, compiled):
+    config = f"tiny:num_envs={WORLDS},num_steps=16,minibatch_size=64,epochs=2"
+    command = [
+        Path(sys.executable).with_name("dressage"), "run", "run forward fast", "--env", ENV, "--pool", "gpu",
+        "--config", config, "--seeds", "1", "--steps", "512", "--iterations", "1", "--no-early-stop",
+        "--data-dir", tmp_path / "data", "--yes", "--json",
+    ]  # fmt: skip
+    environment = {**os.environ, "DRESSAGE_TRAINER_COMPILED_CACHE": str(compiled)}
+    ended = subprocess.run(
+        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=5000, check=False
+    )
+    assert ended.returncode in (0, 3), ended.stdout[-3000:] + ended.stderr[-3000:]  # 3: trained, goal not reached
+    artifacts = tmp_path / "data/artifacts/sessions"
+    spec = json.loads(next(artifacts.glob("*/iterations/1/assignments/train/spec.json")).read_text())
+    assert spec["train"]["onDevice"] is True
+    judgment = json.loads(next(artifacts.glob("*/iterations/1/judgment.json")).read_text())
+    assert 0.0 <= judgment.get("score", 0.0) <= 1.0
+    bundle = next(artifacts.glob("*/iterations/1/assignments/train/members/*/policy"))
+    policy = load_policy(bundle)
+    assert policy.act(np.zeros(17)).shape == (6,)
+    card = json.loads((bundle / "card.json").read_text())
+    assert card["provenance"]["simulation"]["simulator"].startswith("MuJoCo Warp")
