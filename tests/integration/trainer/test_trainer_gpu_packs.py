@@ -88,7 +88,11 @@ def test_faults_and_last_observations_of_the_real_simulator(batch: PackBatch) ->
 
 def test_a_whole_training_with_an_external_reward_ends_in_a_policy(environment: str, tmp_path: Path) -> None:
     command = [
-        *(str(Path(sys.executable).with_name("dressage")), "train", str(ROOT / "examples" / "rewards" / TASKS[environment])),
+        *(
+            str(Path(sys.executable).with_name("dressage")),
+            "train",
+            str(ROOT / "examples" / "rewards" / TASKS[environment]),
+        ),
         *("--env", environment, "--env-option", "max_episode_steps=100", "--seeds", "1", "--steps", "2048"),
         *("--yes", "--json", "--data-dir", str(tmp_path)),
     ]
