@@ -17,7 +17,7 @@ def tables(lines: list[dict[str, Any]]) -> str:
     for line in lines:
         for fault in line["faults"]:
             if fault["kind"] == "kill":
-                kills[fault["target"].replace("_", "-")] += 1
+                kills[_process(fault["target"])] += 1
             else:
                 others[_name(fault)] += 1
     groups = sorted({(line["method"], line["installation"]) for line in lines})
@@ -46,6 +46,11 @@ def tables(lines: list[dict[str, Any]]) -> str:
 
 
 _INSTALLATIONS = {"sqlite": "SQLite, folder", "postgres": "PostgreSQL, S3"}
+
+
+def _process(target: str) -> str:
+    # A sandbox that was started ahead has no target yet, so its kind has no name.
+    return "sandbox that waits for its work" if target.endswith("-") else target.replace("_", "-")
 
 
 def _name(fault: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ live run and gets a new one, so none is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ LIVE = frozenset({v1.RUN_STATE_QUEUED, v1.RUN_STATE_STARTING, v1.RUN_STATE_RUNNI
 MAX_CONDITIONS = 50
 
 # Built once: to build a statement takes longer than to execute it.
+_AT_ONCE = 500
+"""Names in one query; SQLite limits the parameters of a statement."""
 _FIND = sa.select(RUNS).where(RUNS.c.name == sa.bindparam("name"))
 _LIVE = sa.select(RUNS).where(RUNS.c.state.in_(sorted(LIVE)))
 _LIVE_OF = _LIVE.where(RUNS.c.session == sa.bindparam("session"))
@@ -106,6 +108,16 @@ def find(tx: ReadTransaction, name: str) -> RunRow | None:
     """Read a run; None if there is none."""
     row = tx.execute(_FIND, {"name": name}).one_or_none()
     return None if row is None else _row(row)
+
+
+def find_all(tx: ReadTransaction, names: Collection[str]) -> dict[str, RunRow]:
+    """Read runs, by their names; those that do not exist are left out."""
+    found: dict[str, RunRow] = {}
+    ordered = sorted(names)
+    for first in range(0, len(ordered), _AT_ONCE):
+        some = ordered[first : first + _AT_ONCE]
+        found |= {row.name: _row(row) for row in tx.execute(sa.select(RUNS).where(RUNS.c.name.in_(some)))}
+    return found
 
 
 def get(tx: ReadTransaction, name: str) -> RunRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import structlog
 from dressage.api.v1 import session_pb2 as v1
@@ -217,11 +217,13 @@ class RunController:
         for session in dict.fromkeys([*(resource_names.parse_run(name).session for name in due), *waiting]):
             await self.ensure(session)
         self._without_trainer = missing
-        for name, attempt in list(self._watched.items()):
-            await self._check_watched(self.launcher, name, attempt)
+        watched = dict(self._watched)
+        rows = await asyncio.to_thread(self._find_all, watched)
+        for name, attempt in watched.items():
+            if self._watched.get(name) == attempt:  # otherwise it was launched again meanwhile
+                await self._check_watched(self.launcher, name, attempt, rows.get(name))
 
-    async def _check_watched(self, launcher: Launcher, name: str, attempt: int) -> None:
-        row = await asyncio.to_thread(self._find, name)
+    async def _check_watched(self, launcher: Launcher, name: str, attempt: int, row: RunRow | None) -> None:
         attempts = range(attempt, attempt + launcher.attempts_per_launch)
         over = row is None or row.ended or row.run.attempt not in attempts
         if not launcher.has_trainer(name, attempt):
@@ -303,6 +305,10 @@ class RunController:
                 runs.release_if_idle(writing, name, **times)
         with self._database.read() as tx:
             return orphans, mine, assignments.waiting_sessions(tx, runs.LIVE)
+
+    def _find_all(self, names: Collection[str]) -> dict[str, RunRow]:
+        with self._database.read() as tx:
+            return runs.find_all(tx, names)
 
     def _find(self, name: str) -> RunRow | None:
         with self._database.read() as tx:
