@@ -99,7 +99,7 @@ def test_a_whole_session_of_16_worlds_ends_in_a_bundle_and_a_judgment(tmp_path):
     assert ended.returncode in (0, 3), ended.stdout[-3000:] + ended.stderr[-3000:]  # 3: trained, goal not reached
     artifacts = tmp_path / "data/artifacts/sessions"
     spec = json.loads(next(artifacts.glob("*/iterations/1/assignments/train/spec.json")).read_text())
-    assert spec["train"]["onDevice"] is True
+    assert spec["train"]["on_device"] is True
     judgment = json.loads(next(artifacts.glob("*/iterations/1/judgment.json")).read_text())
     assert 0.0 <= judgment.get("score", 0.0) <= 1.0
     bundle = next(artifacts.glob("*/iterations/1/assignments/train/members/*/policy"))

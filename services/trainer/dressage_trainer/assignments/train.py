@@ -3,10 +3,9 @@
 Four tasks run. The listener handles the learner's messages at once, so that live progress never waits. The outbox uploads
 policies at their marks and checkpoints, in an order from which another attempt can resume. The evaluation queue evaluates
 uploaded policies. The fourth waits for the first of the others to end, or for the order to stop. On SIGTERM it stores the
-checkpoint of the last update boundary and waits for no evaluation: the next attempt finds their policies in the store.
-
-The orchestrator may end a training early, with policies that were uploaded at a mark. The learner is then killed, and these
-policies are evaluated and delivered as a finished training's are. Another attempt does the same, without a learner.
+checkpoint of the last update boundary and waits for no evaluation: the next attempt finds their policies in the store. The
+orchestrator may end a training early, with policies of a mark. The learner is then killed, and these policies are evaluated
+and delivered as a finished training's are. Another attempt does the same, without a learner.
 """
 
 from __future__ import annotations
@@ -73,8 +72,7 @@ from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import request_of
 
 _SNAPSHOT_SECONDS = 25.0
-_PROGRESS_SECONDS = 0.1
-"""Between two reports of progress; the learner sends one every half second."""
+_PROGRESS_SECONDS = 0.1  # between two reports of progress; the learner sends one every half second
 _LAST_SECONDS = 2.0
 """Time for the last evaluations when the trainer has to stop."""
 _MAX_SPARE_EVALUATORS = 4
