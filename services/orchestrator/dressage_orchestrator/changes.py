@@ -42,9 +42,9 @@ async def follow(database: Database, notifier: Notifier, wakeups: Wakeups) -> No
         except DressageError as error:
             log.warning("changes are found later", error=error.message)
             continue
-        found = changed(before, now)
+        moved = changed(before, now)
         before = now
-        wakeups.stir(found)
+        wakeups.stir(moved)
         notifier.publish(
-            {topic for ident in found for topic in (resource_names.session_name(ident), assignments.topic(ident))}
+            {topic for ident in moved for topic in (resource_names.session_name(ident), assignments.topic(ident))}
         )

@@ -401,7 +401,10 @@ def _server(
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
     server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
-    environments, artifacts = EnvironmentServicer(pages), ArtifactServicer(engine.store, service, pages, engine.renderer)
+    environments, artifacts = (
+        EnvironmentServicer(pages),
+        ArtifactServicer(engine.store, service, pages, engine.renderer),
+    )
     intents = IntentServicer(engine.agent, service, default_model=settings.default_model)
     bench = BenchmarkServicer(benchmarks, service, notifier, pages)
     add = server.add
