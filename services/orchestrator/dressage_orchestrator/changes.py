@@ -40,7 +40,10 @@ async def follow(database: Database, notifier: Notifier, wakeups: Wakeups) -> No
         try:
             now = await asyncio.to_thread(read)
         except DressageError as error:
-            log.warning("changes are found later", error=error.message)
+            log.warning("changes are read later", error=error.message)
+            continue
+        except Exception:
+            log.exception("changes are read later")
             continue
         moved = changed(before, now)
         before = now
