@@ -15,6 +15,7 @@ from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.generate import DATA, card_text
 from dressage.envs.packs import process
 from dressage.envs.packs.registry import PACKS
+from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
@@ -32,7 +33,7 @@ def simulators(name: str) -> Iterator[SandboxProcess]:
         tempfile.TemporaryDirectory() as scratch,
         SandboxProcess.start(
             "dressage.envs.packs.cards:describe",
-            limits=process.limits(name),
+            limits=simulator_limits(PACKS[name].gigabytes),
             scratch=Path(scratch),
             packages=process.import_path(name),
             read_only=process.readable(name),
@@ -45,7 +46,9 @@ def simulators(name: str) -> Iterator[SandboxProcess]:
             running.channel.send({"environment": "", "folder": ""})
         except ChannelClosed:
             ended = running.wait(_EXIT_SECONDS)
-            sys.exit(f"the process of {name} ended: {ended.reason}\n{ended.stderr_tail}" if ended else "it does not end")
+            sys.exit(
+                f"the process of {name} ended: {ended.reason}\n{ended.stderr_tail}" if ended else "it does not end"
+            )
 
 
 def card_of(running: SandboxProcess, env_id: str) -> EnvironmentCard:

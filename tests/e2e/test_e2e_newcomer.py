@@ -141,6 +141,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "ArtifactService/ListArtifacts": {"prefix": f"{name}/"},
         "ArtifactService/GetArtifact": {"key": rollout},
         "ArtifactService/ReadArtifact": {"key": rollout},
+        "ArtifactService/GetRolloutPoses": {"rollout": rollout},
         "BenchmarkService/ListBenchmarks": {},
         "BenchmarkService/CreateBenchmark": {
             "cases": [{"intent": "balance", "environment": "environments/InvertedPendulum-v5"}],

@@ -9,13 +9,12 @@ import pytest
 from dressage.envs.packs.registry import problem_of
 from serving import run_cli
 
-BEHAVIOURS = Path(__file__).parents[2] / "examples" / "behaviours"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+BEHAVIOURS = EXAMPLES / "behaviours"
 
 
-def replay(name, data, timeout):
-    done = run_cli(
-        "run", "--replay", str(BEHAVIOURS / name), "--yes", "--json", "--data-dir", str(data), timeout=timeout
-    )
+def replay(name, data, timeout, root=BEHAVIOURS):
+    done = run_cli("run", "--replay", str(root / name), "--yes", "--json", "--data-dir", str(data), timeout=timeout)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 
@@ -41,6 +40,12 @@ REACHED = ("backflip", "low_crawl", "sit_up", "backward_walk", "floor_sit")
 @pytest.mark.parametrize("name", REACHED)
 def test_a_recorded_behaviour_reaches_its_threshold(name, tmp_path):
     assert replay(name, tmp_path / "data", 3600)["state"] == "succeeded"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3700)
+def test_a_humanoid_lies_down_and_stretches_its_arms_up(tmp_path):
+    assert replay("arms_up", tmp_path / "data", 3600, EXAMPLES / "behaviours_long")["state"] == "succeeded"
 
 
 @pytest.mark.timeout(700)

@@ -168,9 +168,7 @@ def _training_devices() -> list[AnyPanel]:
             Query(f"{pods} (DCGM_FI_DEV_FB_USED{{$N}}) * 1048576", "{{pod}} GPU {{gpu}}"),
             unit="bytes",
         ),
-        lines(
-            "GPU power", Query(f"{pods} (DCGM_FI_DEV_POWER_USAGE{{$N}})", "{{pod}} GPU {{gpu}}"), unit="watt"
-        ),
+        lines("GPU power", Query(f"{pods} (DCGM_FI_DEV_POWER_USAGE{{$N}})", "{{pod}} GPU {{gpu}}"), unit="watt"),
         lines(
             "Last GPU error",
             Query("max by (pod, gpu) (DCGM_FI_DEV_XID_ERRORS{$N})", "{{pod}} GPU {{gpu}}"),

@@ -17,7 +17,7 @@ from dressage.local.connection import Connection
 from dressage.sdk.criteria import read_criteria
 from dressage.sdk.files import read_source
 from dressage.sdk.specs import from_parent_choice
-from dressage.sdk.texts import return_text, score_text
+from dressage.sdk.texts import counted, return_text, score_text
 
 _KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIND_HUMAN: "people"}
 
@@ -93,7 +93,7 @@ def agreement(value: pb.Agreement) -> str:
     """Return the agreement of labels and judges in one line."""
     rank = f"{value.spearman:.2f}" if value.HasField("spearman") else "unknown (too few labels)"
     kappa = f"{value.kappa:.2f}" if value.HasField("kappa") else "unknown (too few labels)"
-    return f"{value.rollouts} labelled rollouts: rank correlation {rank}, kappa of pass and fail {kappa}"
+    return f"{counted(value.rollouts, 'labelled rollout')}: rank correlation {rank}, kappa of pass and fail {kappa}"
 
 
 def rollouts(session: str) -> Callable[[Connection], Awaitable[list[dict[str, Any]]]]:

@@ -10,7 +10,9 @@ from pathlib import Path
 from dressage.cli import output
 from dressage.envs.packs import process
 from dressage.envs.packs.batched import tasks
+from dressage.envs.packs.registry import PACKS
 from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
+from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.pipe import MALFORMED, ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
@@ -25,7 +27,9 @@ def sync(name: str, *, write: Path | None, as_json: bool) -> None:
     :raises FailedPrecondition: if it is not installed or does not work.
     """
     if name not in _PACKS:
-        raise InvalidArgument(field="pack", value=name, expected=f"a pack with a registry of tasks: {', '.join(_PACKS)}")
+        raise InvalidArgument(
+            field="pack", value=name, expected=f"a pack with a registry of tasks: {', '.join(_PACKS)}"
+        )
     live, version = _live(name)
     lines = tasks.differences(live, tasks.registry())
     if write is not None:
@@ -45,7 +49,7 @@ def _live(name: str) -> tuple[list[tasks.Task], str]:
     with tempfile.TemporaryDirectory() as scratch:
         running = SandboxProcess.start(
             "dressage.envs.packs.batched.tasks:list_tasks",
-            limits=process.limits(name),
+            limits=simulator_limits(PACKS[name].gigabytes),
             scratch=Path(scratch),
             packages=process.import_path(name),
             read_only=process.readable(name),
@@ -58,6 +62,8 @@ def _live(name: str) -> tuple[list[tasks.Task], str]:
                 return [tasks.Task(**entry) for entry in reply["tasks"]], str(reply["version"])
             except ChannelClosed as error:
                 tail = (running.kill().stderr_tail.strip().splitlines() or ["it ended"])[-1]
-                raise FailedPrecondition(f"the packages of {name} do not work: {tail}", reason="PACK_DAMAGED") from error
+                raise FailedPrecondition(
+                    f"the packages of {name} do not work: {tail}", reason="PACK_DAMAGED"
+                ) from error
             except MALFORMED as error:
                 raise Unavailable(f"the process of {name} sent a malformed reply", reason="PACK_DAMAGED") from error

@@ -1,4 +1,4 @@
-"""`make_batch`, which makes the batch of an environment id: MuJoCo's, cart-pole's, a pack's, or one of any registered environment."""
+"""`make_batch`, which makes the batch of an environment id: MuJoCo's, cart-pole's, a pack's, or any registered one's."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def make_batch(
 
         return VectorBatch(card, num_envs, options=options, fields=fields)
     if card.pack:
+        from dressage.envs.packs.batched import link
         from dressage.envs.packs.batched.client import PackBatch
-        from dressage.sandbox import companion
 
-        return PackBatch(card, num_envs, options=options, fields=fields, channel=companion.channel())
+        return PackBatch(card, num_envs, options=options, fields=fields, channel=link.current())
     if env_id == "CartPole-v1":
         from dressage.envs.cart_pole import CartPoleBatch
 

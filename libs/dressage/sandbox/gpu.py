@@ -1,8 +1,9 @@
 """What of an NVIDIA GPU a sandboxed process gets, by allow-list: device files and what the driver's libraries read.
 
-CUDA opens the control device, one device for each GPU and the one of unified memory, and reads the driver's parameters. Everything
-else that the driver offers is left out: displays (``nvidia-modeset``), profiling of other processes (``nvidia-uvm-tools``), links
-between nodes, and the capabilities that configure or monitor MIG. What this weakens is written in docs/security.md.
+CUDA opens the control device, one device for each GPU and the one of unified memory, and reads the driver's parameters.
+Everything else that the driver offers is left out: displays (``nvidia-modeset``), profiling of other processes
+(``nvidia-uvm-tools``), links between nodes, and the capabilities that configure or monitor MIG. What this weakens is written in
+docs/security.md.
 
 It has been tested with files of these names, not on a GPU.
 """
@@ -41,13 +42,11 @@ class GpuAccess:
     env: tuple[tuple[str, str], ...]
 
 
-def gpu_access(
-    root: Path = Path("/"), *, lstat: Callable[[Path], os.stat_result] = os.lstat
-) -> GpuAccess | None:
+def gpu_access(root: Path = Path("/"), *, lstat: Callable[[Path], os.stat_result] = os.lstat) -> GpuAccess | None:
     """Return what a process needs for the GPUs of this machine or container; None if there are none.
 
     :param root: folder that holds ``dev``, ``proc``, ``sys`` and ``usr``.
-    :param lstat: tells the type of a file.
+    :param lstat: returns the type of a file.
     """
     devices = tuple(sorted(_devices(root / "dev", lstat)))
     if not any(_GPU.match(path.name) for path in devices):

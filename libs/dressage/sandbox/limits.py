@@ -49,6 +49,11 @@ class Limits:
         return asdict(self)
 
 
+def simulator_limits(gigabytes: int) -> Limits:
+    """Return the limits of a process of an environment pack, which may write compiled kernels into its own folder."""
+    return Limits(memory_bytes=gigabytes * GIB, file_bytes=GIB, open_files=1024)
+
+
 LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB, call_seconds=CEILING_SECONDS)
 """Limits of a learner; `Machine.fitted` lowers them. The folder has room for three of the largest checkpoints: the two that are
 kept and the one that is being written."""

@@ -190,7 +190,7 @@ class SandboxProcess:
         :param devices: device files that it may open (those of a GPU).
         :param allow_unsandboxed: run with rlimits only where the kernel lacks a feature; for trusted code.
         :param python: interpreter; empty: the one that runs this process.
-        :param companion: the channel to another sandboxed process, which this one gets as `companion.channel`. It is closed here.
+        :param companion: the channel to another sandboxed process, which this one gets (`companion`). It is closed here.
         :raises FailedPrecondition: the kernel lacks Landlock or seccomp and ``allow_unsandboxed`` is not set.
         :raises InvalidArgument: a malformed target, or a scratch folder that does not exist.
         """

@@ -209,9 +209,9 @@ _SCORED_ON = {
 
 def _format_scored(scored: event_pb2.Scored, method: str) -> str:
     first, again = _SCORED_ON.get(method, ("", "fresh seeds"))
-    where = again if scored.confirmed else first
+    basis = again if scored.confirmed else first
     verdict = "passed" if scored.passed else "not passed"
-    return f"score{where and f' on {where}'} {score_text(scored.score)}, {verdict}"
+    return f"score{basis and f' on {basis}'} {score_text(scored.score)}, {verdict}"
 
 
 def _format_screened(screened: event_pb2.Screened) -> str | None:

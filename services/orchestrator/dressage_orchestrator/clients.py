@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
@@ -25,6 +24,7 @@ from dressage.rpc_errors import from_rpc
 from dressage.serving import conversation
 from dressage.serving.conversation import converse
 from dressage.serving.costs import add_cost, attach_cost, attached_cost
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
 T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
@@ -43,30 +43,29 @@ _BACKOFF_CAP = 5.0
 async def call_with_retries(
     call: Callable[[], Awaitable[T]],
     *,
-    seconds: float | None = None,
     waiting: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Retry an idempotent call with jittered backoff while the service is unavailable.
+    """Retry an idempotent call with jittered backoff for a minute, while the service is unavailable.
 
-    :param seconds: time after which the error is raised; a minute if None.
     :param waiting: called once, before the first retry.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + (_RETRY_SECONDS if seconds is None else seconds)
-    backoff = 0.2
-    while True:
-        try:
-            return await call()
-        except (Unavailable, ResourceExhausted) as error:
-            if isinstance(error, ResourceExhausted) and error.reason not in _BUSY:
-                raise
-            if loop.time() + backoff > deadline:
-                raise
-            if waiting is not None:
-                await waiting()
-                waiting = None
-            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
-            backoff = min(2 * backoff, _BACKOFF_CAP)
+
+    async def before(state: RetryCallState) -> None:
+        if waiting is not None and state.attempt_number == 1:
+            await waiting()
+
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(_is_transient),
+        stop=stop_before_delay(_RETRY_SECONDS),
+        wait=wait_random_exponential(0.2, max=_BACKOFF_CAP, min=0.1),
+        before_sleep=before,
+        reraise=True,
+    )
+    return await retrying(call)
+
+
+def _is_transient(error: BaseException) -> bool:
+    return isinstance(error, Unavailable) or (isinstance(error, ResourceExhausted) and error.reason in _BUSY)
 
 
 async def _call(method: Any, request: Any, seconds: float) -> Any:

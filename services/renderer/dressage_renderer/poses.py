@@ -32,8 +32,9 @@ def write_poses(trajectory: Trajectory, path: Path, *, model: Any = None) -> int
     """Write the poses of a trajectory's states before the first one that is not finite; return the number of states.
 
     The arrays are ``position`` (T+1, S, 3) in metres, ``rotation`` (T+1, S, 4) as quaternions (x, y, z, w), ``centre``
-    (T+1, 3), the robot's centre of mass, ``contact_start`` (T+2,), the first contact of each state, ``contacts`` (N, 6), a point
-    in metres and the force on what moves in newtons, and for each mesh ``mesh/I/vertices`` (V, 3), ``mesh/I/faces`` (F, 3).
+    (T+1, 3), the robot's centre of mass, ``contact_start`` (T+2,), the first contact of each state, ``contacts`` (N, 6), a
+    point in metres and the force on what moves in newtons, and for each mesh ``mesh/I/vertices`` (V, 3) and
+    ``mesh/I/faces`` (F, 3).
 
     :param model: the MuJoCo model; None: that of the trajectory's environment.
     :raises NotFound: for an unknown environment.
@@ -41,8 +42,8 @@ def write_poses(trajectory: Trajectory, path: Path, *, model: Any = None) -> int
     :raises ResourceExhausted: for more than 16 million numbers.
     """
     scene = _Scene(stock_model(trajectory.environment)[0] if model is None else model)
-    finite = np.isfinite(trajectory.qpos).all(axis=1)
-    rows = len(finite) if finite.all() else int(np.argmin(finite))
+    bad = np.flatnonzero(~np.isfinite(trajectory.qpos).all(axis=1))
+    rows = int(bad[0]) if len(bad) else trajectory.num_steps + 1
     if 7 * rows * scene.shapes > _MAX_VALUES:
         message = f"the poses of {scene.shapes} shapes at {rows} states are too many; the video shows the episode"
         raise ResourceExhausted(message, reason="TOO_MANY_POSES")
@@ -51,7 +52,7 @@ def write_poses(trajectory: Trajectory, path: Path, *, model: Any = None) -> int
         arrays |= {f"mesh/{number}/vertices": vertices, f"mesh/{number}/faces": faces}
     schema = json.dumps({"format": FORMAT, "environment": trajectory.environment, **scene.description()})
     arrays["schema"] = np.frombuffer(schema.encode(), np.uint8)
-    np.savez_compressed(path, **arrays)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
     return rows
 
 

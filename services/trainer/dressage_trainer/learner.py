@@ -19,7 +19,9 @@ from dressage.contracts.failures import RewardError
 from dressage.contracts.reward import load_reward
 from dressage.envs import EnvOptions, make_batch
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.packs.batched import link
 from dressage.errors import DressageError, InvalidArgument, Unavailable
+from dressage.sandbox import companion
 from dressage.sandbox.pipe import Channel, ChannelClosed
 
 from dressage_trainer import checkpoints
@@ -123,6 +125,8 @@ class Training:
         self._spec, self._channel, self._root, self._clock = spec, channel, root, clock
         options = EnvOptions.from_dict(spec.options)
         self._card: EnvironmentCard = options.check(spec.environment)
+        if self._card.pack:
+            link.use(companion.channel())
         module = load_reward(spec.reward_source, self._card)
         self._send(ProgressMessage(activity="compiling"))
         self._groups = _build_groups(

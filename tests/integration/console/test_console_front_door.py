@@ -184,7 +184,7 @@ async def test_the_token_of_the_caller_decides(front: Front):
         assert (await front.http.get("/usage")).json()["configured"] is False
         wrong = await stranger.post(path, json={}, headers={"authorization": "Bearer wrong"})
         assert wrong.status_code == 401
-        assert (await stranger.get("/login")).json() == {"authenticated": False}
+        assert (await stranger.get("/login")).json() == {"authenticated": False, "oidc": None}
 
 
 async def test_a_browser_logs_in_by_a_cookie_that_scripts_cannot_read(front: Front):
@@ -197,7 +197,7 @@ async def test_a_browser_logs_in_by_a_cookie_that_scripts_cannot_read(front: Fro
         cookie = answer.headers["set-cookie"].lower()
         assert "httponly" in cookie and "samesite=strict" in cookie and "secure" not in cookie
         assert front.url.rpartition(":")[2] in cookie.partition("=")[0], "cookies ignore ports, so the name has it"
-        assert (await browser.get("/login")).json() == {"authenticated": True}
+        assert (await browser.get("/login")).json() == {"authenticated": True, "oidc": None}
         assert (await browser.post(f"/{SESSIONS}/ListSessions", json={})).status_code == 200
         assert (await browser.head(f"/artifacts/{KEY}")).status_code == 200
         await browser.delete("/login")
@@ -350,11 +350,16 @@ async def test_files_of_the_page_are_compressed_and_kept(stack: Stack, tmp_path:
 
 
 async def test_the_console_starts_alone_from_its_settings(stack: Stack):
-    service = await wiring.start(Settings(orchestrator_address=stack.service.address, grace_seconds=1))
+    provider = {"oidc_issuer": "https://id.example.org/realms/lab", "oidc_client_id": "dressage"}
+    service = await wiring.start(Settings(orchestrator_address=stack.service.address, grace_seconds=1, **provider))
     try:
         async with httpx.AsyncClient(base_url=f"http://{service.address}", headers=HEADERS) as http:
             answer = await http.post("/dressage.v1.EnvironmentService/ListEnvironments", json={"pageSize": 1})
             assert environments.Environment(name=answer.json()["environments"][0]["name"]).name
+            oidc = (await http.get("/login")).json()["oidc"]
+            assert oidc == {"issuer": "https://id.example.org/realms/lab", "clientId": "dressage"}
+            page = await http.get("/login/callback?code=1")
+            assert "connect-src 'self' https://id.example.org;" in page.headers["content-security-policy"]
     finally:
         await service.stop()
     await stack.stop()

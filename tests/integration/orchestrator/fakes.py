@@ -173,6 +173,7 @@ class FakeRenderer(renderer_rpc.RendererServiceServicer):
     def __init__(self, store: ArtifactStore) -> None:
         self.store = store
         self.broken = False
+        self.posed: list[str] = []
 
     async def Render(self, request: renderer_pb.RenderRequest, context: Any) -> renderer_pb.RenderResponse:
         if self.broken:
@@ -181,6 +182,13 @@ class FakeRenderer(renderer_rpc.RendererServiceServicer):
             raise InvalidArgument(field="trajectory", value=request.trajectory, expected="a stored trajectory")
         self.store.put(request.video, b"mp4")
         return renderer_pb.RenderResponse(video=request.video, frames=1, duration=0.1)
+
+    async def RecordPoses(
+        self, request: renderer_pb.RecordPosesRequest, context: Any
+    ) -> renderer_pb.RecordPosesResponse:
+        self.posed.append(request.trajectory)
+        self.store.put(request.poses, b"poses")
+        return renderer_pb.RecordPosesResponse(poses=request.poses, states=1)
 
 
 class Neighbours:

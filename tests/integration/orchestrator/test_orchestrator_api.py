@@ -17,7 +17,7 @@ from dressage.api.v1 import environment_service_pb2 as environment_api
 from dressage.api.v1 import intent_service_pb2 as intent_api
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.errors import DressageError, InvalidArgument
+from dressage.errors import DressageError, InvalidArgument, NotFound
 from dressage.limits import CHECKPOINT_INDEX
 from dressage.rpc_errors import from_rpc
 from dressage_orchestrator.launch.tokens import RunTokens, load_or_create_secret
@@ -150,6 +150,14 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     page = await stack.artifacts.ListArtifacts(artifact_api.ListArtifactsRequest(prefix="sessions/x/", page_size=1))
     assert [entry.key for entry in page.artifacts] == ["sessions/x/a.json"]
     assert page.artifacts[0].content_type == "application/json"
+    rollout = "sessions/x/rollouts/1.npz"
+    stack.store.put(rollout, b"states")
+    for _ in range(2):
+        poses = await stack.artifacts.GetRolloutPoses(artifact_api.GetRolloutPosesRequest(rollout=rollout))
+        assert (poses.key, poses.size) == ("sessions/x/rollouts/1.poses.npz", 5)
+    assert stack.neighbours.renderer.posed == [rollout], "they are computed once"
+    missing = artifact_api.GetRolloutPosesRequest(rollout="sessions/x/rollouts/2.npz")
+    assert isinstance(await refused(stack.artifacts.GetRolloutPoses(missing)), NotFound)
     key = "sessions/x/policy/w.safetensors"
     chunks = stack.artifacts.ReadArtifact(artifact_api.ReadArtifactRequest(key=key, offset=5))
     data = [chunk.data async for chunk in chunks]

@@ -197,6 +197,7 @@ def _below(method: str) -> str:
         "ListAssignments": "/iterations/-",
         "GetArtifact": "/llm/author/0-0.json",
         "ReadArtifact": "/llm/author/0-0.json",
+        "GetRolloutPoses": "/llm/rollouts/0.npz",
     }
     return below.get(method.rpartition("/")[2], "")
 

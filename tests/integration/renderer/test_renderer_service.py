@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import av
 import grpc
+import gymnasium
+import numpy as np
 import psutil
 import pytest
 from dressage.api.internal.v1 import renderer_service_pb2 as pb
@@ -160,3 +163,31 @@ async def test_sampled_frames_are_rendered_once_and_do_not_change(stack: Stack, 
             pb.RenderFramesRequest(trajectory=TRAJECTORY, prefix="f/b", start=900), timeout=60
         )
     assert from_rpc(caught.value).reason == "INVALID_ARGUMENT"
+
+
+async def test_poses_are_stored_as_the_simulator_computes_them(stack: Stack, tmp_path: Path) -> None:
+    key = TRAJECTORY.replace(".npz", ".poses.npz")
+    answer = await stack.stub.RecordPoses(pb.RecordPosesRequest(trajectory=TRAJECTORY, poses=key), timeout=60)
+    episode = load_check_trajectories("HalfCheetah-v5")["random"][0]
+    assert (answer.poses, answer.states) == (key, episode.num_steps + 1)
+    (tmp_path / "poses.npz").write_bytes(stack.store.get(key))
+    with np.load(tmp_path / "poses.npz") as stored:
+        schema = json.loads(stored["schema"].tobytes())
+        assert [shape["kind"] for shape in schema["shapes"]] == ["plane"] + ["capsule"] * 8 and schema["travels"]
+        env = gymnasium.make("HalfCheetah-v5").unwrapped
+        for row in (0, 7, episode.num_steps):
+            env.set_state(episode.qpos[row], episode.qvel[row])
+            assert np.allclose(stored["position"][row], env.data.geom_xpos, atol=1e-5)
+            assert np.allclose(stored["centre"][row], env.data.subtree_com[1], atol=1e-5)
+        env.close()
+
+
+async def test_an_environment_without_mujoco_has_no_poses(stack: Stack, tmp_path: Path) -> None:
+    source = tmp_path / "pole.npz"
+    load_check_trajectories("CartPole-v1")["random"][0].save(source)
+    stack.store.put_file("sessions/s1/pole.npz", source)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stack.stub.RecordPoses(
+            pb.RecordPosesRequest(trajectory="sessions/s1/pole.npz", poses="p.npz"), timeout=60
+        )
+    assert isinstance(from_rpc(caught.value), InvalidArgument) and "MuJoCo" in caught.value.details()

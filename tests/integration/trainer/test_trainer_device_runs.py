@@ -1,7 +1,7 @@
 """Trainings with 16 worlds on MuJoCo Warp's CPU device, sandboxed: a whole session, and a learner that is killed.
 
-The kernels are compiled in the first test that needs them, which takes many minutes on two cores.
-DRESSAGE_TRAINER_COMPILED_CACHE names a folder that keeps them.
+The kernels are compiled in the first test that needs them, which takes many minutes on two cores. They stay in the user's
+folder of compiled code, where trainers read them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.sandbox.process import SandboxProcess
 from dressage_trainer.lease.device_kernels import DeviceKernels, place_kernels
 from dressage_trainer.messages import CheckpointMessage, DoneMessage, MemberTask, TrainSpec, parse
-from dressage_trainer.speed.compiled import request_of
+from dressage_trainer.speed.compiled import default_folder, request_of
 from dressage_trainer.speed.device_warmup import FOLDER
 from dressage_trainer.speed.threads import learner_environment
 
@@ -38,14 +38,6 @@ pytestmark = [
     pytest.mark.skipif(find_spec("mujoco_warp") is None, reason="the extra `warp` is not installed"),
     pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp"),
 ]
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory):
-    given = os.environ.get("DRESSAGE_TRAINER_COMPILED_CACHE")
-    folder = Path(given) if given else tmp_path_factory.mktemp("compiled")
-    folder.chmod(0o700)
-    return folder
 
 
 def request(**values):
@@ -78,8 +70,8 @@ def train(scratch, kernels, **values):
     return last
 
 
-def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path, compiled):
-    store = DeviceKernels(compiled, scratch=tmp_path / "compiling")
+def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path):
+    store = DeviceKernels(default_folder(os.environ), scratch=tmp_path / "compiling")
     kernels = store.prepare(ENV, {}, sizes=request_of(request())["sizes"])
     assert kernels is not None
     assert store.prepare(ENV, {}, sizes=request_of(request())["sizes"]) == kernels  # at once
@@ -96,17 +88,14 @@ def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path, comp
             np.testing.assert_array_equal(value, other.weights[name], err_msg=name)
 
 
-def test_a_whole_session_of_16_worlds_ends_in_a_bundle_and_a_judgment(tmp_path, compiled):
+def test_a_whole_session_of_16_worlds_ends_in_a_bundle_and_a_judgment(tmp_path):
     config = f"tiny:num_envs={WORLDS},num_steps=16,minibatch_size=64,epochs=2"
     command = [
         Path(sys.executable).with_name("dressage"), "run", "run forward fast", "--env", ENV, "--pool", "gpu",
         "--config", config, "--seeds", "1", "--steps", "512", "--iterations", "1", "--no-early-stop",
         "--data-dir", tmp_path / "data", "--yes", "--json",
     ]  # fmt: skip
-    environment = {**os.environ, "DRESSAGE_TRAINER_COMPILED_CACHE": str(compiled)}
-    ended = subprocess.run(
-        list(map(str, command)), env=environment, capture_output=True, text=True, timeout=5000, check=False
-    )
+    ended = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=5000, check=False)
     assert ended.returncode in (0, 3), ended.stdout[-3000:] + ended.stderr[-3000:]  # 3: trained, goal not reached
     artifacts = tmp_path / "data/artifacts/sessions"
     spec = json.loads(next(artifacts.glob("*/iterations/1/assignments/train/spec.json")).read_text())

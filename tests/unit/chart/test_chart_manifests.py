@@ -312,6 +312,11 @@ def test_the_console_has_an_ingress_and_a_host_of_its_own() -> None:
     assert "console.example.org" in json.loads(env["DRESSAGE_CONSOLE_ALLOWED_HOSTS"]["value"])
     assert env["DRESSAGE_CONSOLE_SECURE_COOKIES"]["value"] == "true"
     assert "DRESSAGE_CONSOLE_SECURE_COOKIES" not in _env("minimal", "console")
+    # People log in where the orchestrator's signed tokens come from.
+    several = _env("principals", "console")
+    assert several["DRESSAGE_CONSOLE_OIDC_ISSUER"]["value"] == "https://id.example.org"
+    assert several["DRESSAGE_CONSOLE_OIDC_CLIENT_ID"]["value"] == "dressage"
+    assert "DRESSAGE_CONSOLE_OIDC_ISSUER" not in env
     # Streams are passed on as they come, and the largest message fits.
     annotations = ingress["metadata"]["annotations"]
     assert annotations["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"

@@ -160,7 +160,7 @@ def test_a_simulator_that_ends_is_named() -> None:
 def test_a_batch_of_a_pack_needs_a_simulators_process() -> None:
     with pytest.raises(FailedPrecondition) as caught:
         make_batch(GO1, 2, num_threads=1)
-    assert caught.value.reason == "NO_COMPANION"
+    assert caught.value.reason == "NO_SIMULATOR"
 
 
 def test_differences_name_each_task_once() -> None:

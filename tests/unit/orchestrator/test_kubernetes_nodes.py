@@ -20,7 +20,7 @@ def node(gpus: str | None, **labels: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("found", "problem"),
+    ("present", "problem"),
     [
         ([node("2", zone="a")], ""),
         ([node(None, zone="a"), node("8", zone="a")], ""),
@@ -30,11 +30,11 @@ def node(gpus: str | None, **labels: str) -> dict[str, Any]:
         ([node("8", zone="b")], "none of 0 nodes"),
     ],
 )
-def test_a_node_counts_by_its_labels_and_all_its_gpus(found: list[dict[str, Any]], problem: str) -> None:
-    told = nodes.problem_of("gpu", GPU, found)
-    assert (told == "") == (problem == "") and problem in told
-    if told:
-        assert told.startswith("pool 'gpu' asks for nvidia.com/gpu: 2")
+def test_a_node_counts_by_its_labels_and_all_its_gpus(present: list[dict[str, Any]], problem: str) -> None:
+    problem_text = nodes.problem_of("gpu", GPU, present)
+    assert (problem_text == "") == (problem == "") and problem in problem_text
+    if problem_text:
+        assert problem_text.startswith("pool 'gpu' asks for nvidia.com/gpu: 2")
 
 
 def test_a_shared_gpu_is_a_device_too() -> None:
@@ -44,18 +44,18 @@ def test_a_shared_gpu_is_a_device_too() -> None:
 
 
 class _Cluster(Server):
-    def __init__(self, found: list[dict[str, Any]] | ClusterError) -> None:
+    def __init__(self, present: list[dict[str, Any]] | ClusterError) -> None:
         super().__init__()
-        self._found = found
+        self._nodes = present
 
     async def nodes(self) -> list[dict[str, Any]]:
-        if isinstance(self._found, ClusterError):
-            raise self._found
-        return self._found
+        if isinstance(self._nodes, ClusterError):
+            raise self._nodes
+        return self._nodes
 
 
 @pytest.mark.parametrize(
-    ("found", "on_demand", "refused"),
+    ("present", "on_demand", "refused"),
     [
         ([node(None, zone="a")], False, True),
         ([node(None, zone="a")], True, False),
@@ -64,9 +64,9 @@ class _Cluster(Server):
     ],
 )
 async def test_a_run_without_a_node_for_its_gpu_fails_without_a_job(
-    found: list[dict[str, Any]] | ClusterError, on_demand: bool, refused: bool
+    present: list[dict[str, Any]] | ClusterError, on_demand: bool, refused: bool
 ) -> None:
-    server = _Cluster(found)
+    server = _Cluster(present)
     pool = GPU.model_copy(update={"nodes_on_demand": on_demand})
     bench = Bench(server, pools={"cpu": Pool(image="i"), "gpu": pool})
     await bench.launcher.start()

@@ -38,9 +38,9 @@ def _machine(root: Path, names: tuple[str, ...]) -> None:
 
 
 def _as_devices(path: Path) -> os.stat_result:
-    found = os.lstat(path)
-    kind = stat.S_IFCHR if stat.S_ISREG(found.st_mode) else stat.S_IFMT(found.st_mode)
-    return os.stat_result((kind | 0o666, *found[1:]))
+    status = os.lstat(path)
+    kind = stat.S_IFCHR if stat.S_ISREG(status.st_mode) else stat.S_IFMT(status.st_mode)
+    return os.stat_result((kind | 0o666, *status[1:]))
 
 
 def test_only_listed_device_files_are_allowed(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Sandboxes:
         self.started: list[Any] = []
         self.spares: dict[str, Any] = {}
 
-    def start(self, spec: Any, target: str) -> Learner:
+    def start(self, spec: Any, target: str, *, companion: Any = None) -> Learner:
         assert self.learner is not None, "no learner is needed"
         self.started.append(spec)
         return self.learner

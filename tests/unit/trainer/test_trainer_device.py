@@ -106,6 +106,7 @@ def test_a_reward_that_is_not_finite_stops_its_member_alone():
     assert stop.term == "effort" and stop.step == 5 * N
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered")
 @pytest.mark.parametrize("value", [np.inf, 1e200])
 def test_observations_that_cannot_be_used_stop_their_member(value):
     """Infinity itself, and a finite number whose square overflows the statistics."""

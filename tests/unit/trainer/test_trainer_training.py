@@ -19,6 +19,7 @@ from dressage.sandbox.process import Exit
 from dressage_trainer.assignments import learner_process
 from dressage_trainer.assignments import train as module
 from dressage_trainer.assignments.learner_process import died
+from dressage_trainer.evaluation.evaluator_pool import EVALUATOR
 from dressage_trainer.messages import (
     CheckpointMessage,
     DoneMessage,
@@ -128,7 +129,7 @@ async def test_spare_processes_are_those_that_the_same_training_starts(tmp_path:
     sandboxes: Any = training._context.sandboxes
     spares = sandboxes.spares["train"]()
     assert [spec for spec in spares if spec in sandboxes.started] == sandboxes.started and len(sandboxes.started) == 1
-    assert spares == {sandboxes.started[0]: 1, module.EVALUATOR: 1}
+    assert spares == {sandboxes.started[0]: 1, EVALUATOR: 1}
 
 
 # -- the order of what is stored

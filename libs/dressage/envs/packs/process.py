@@ -1,5 +1,5 @@
-"""The process of a pack: its interpreter, its memory, and what it may import, which is the standard library, the pack's packages
-and Dressage itself."""
+"""The process of a pack: its interpreter, and what it may import, which is the standard library, the pack's packages and
+Dressage itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pathlib import Path
 
 from dressage.envs.packs.registry import PACKS, folder_of, installed_packages
 from dressage.errors import FailedPrecondition
-from dressage.sandbox.limits import GIB, Limits
 
 KERNELS = "kernels"
 """Folder of compiled kernels in a pack's folder."""
@@ -50,11 +49,6 @@ def interpreter(name: str) -> str:
     return _interpreter(PACKS[name].python)[0]
 
 
-def limits(name: str) -> Limits:
-    """Return the limits of a pack's process. Its simulator writes compiled kernels into its own folder."""
-    return Limits(memory_bytes=PACKS[name].gigabytes * GIB, file_bytes=GIB, open_files=1024)
-
-
 def variables(name: str) -> dict[str, str]:
     """Return the variables of a pack's process."""
     folders = {_KERNELS: KERNELS, _ASSETS: ASSETS}
@@ -69,18 +63,18 @@ def _interpreter(version: str) -> tuple[str, tuple[str, ...]]:
     :param version: such as ``3.12``; empty: the interpreter that runs Dressage.
     """
     current = f"{sys.version_info.major}.{sys.version_info.minor}"
-    found = sys.executable if version in ("", current) else shutil.which(f"python{version}")
-    command = [found or "", "-I", "-c", _PATHS]  # a launcher on PATH may stand for another file, or for none
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False) if found else None
-    if asked is None or asked.returncode != 0:
+    path = sys.executable if version in ("", current) else shutil.which(f"python{version}")
+    command = [path or "", "-I", "-c", _PATHS]  # a launcher on PATH may stand for another file, or for none
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False) if path else None
+    if answer is None or answer.returncode != 0:
         message = f"the pack needs Python {version}, which PATH does not offer. Put python{version} on PATH where trainers run"
         raise FailedPrecondition(message, reason="PACK_PYTHON_MISSING", metadata={"python": version})
-    executable, *standard = json.loads(asked.stdout)
+    executable, *standard = json.loads(answer.stdout)
     return executable, tuple(standard)
 
 
 def readable(name: str) -> tuple[Path, ...]:
-    """Return what a pack's process reads besides: Dressage's packages, to which the links of `import_path` lead, and kernels."""
+    """Return what a pack's process also reads: Dressage's packages, to which links of `import_path` lead, kernels, assets."""
     return (*(_package(ours) for ours in _OURS), folder_of(name) / KERNELS, folder_of(name) / ASSETS)
 
 

@@ -127,8 +127,17 @@ def _with_success(env: Any, name: str, *, ever: bool = False) -> Any:
     return Success(env)
 
 
-@functools.lru_cache(maxsize=2)
 def _batched(env_id: str, steps: int | None) -> Any:
+    from dressage.envs.packs.batched.single import LimitedEnv
+
+    single = _kept(env_id, None)
+    if steps is not None and steps > single.facts.max_episode_steps:
+        single = _kept(env_id, steps)
+    return LimitedEnv(single, steps or single.facts.max_episode_steps)
+
+
+@functools.lru_cache(maxsize=2)
+def _kept(env_id: str, steps: int | None) -> Any:
     """Return an environment that is kept, because it takes up to minutes to make; it is played one episode at a time."""
     from dressage.envs.packs.batched.single import SingleEnv
     from dressage.envs.packs.batched.words import TASKS

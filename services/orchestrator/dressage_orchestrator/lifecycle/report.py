@@ -33,8 +33,9 @@ def target_of(spec: v1.SessionSpec, given: float | None, *, card_target: float |
     chosen = given if given is not None else card_target
     if chosen is None:
         field = f"spec.{spec.WhichOneof('method_spec')}.target"
-        expected = f"a mean return, because the card of {spec.environment} has no target. Set it with --target"
-        raise InvalidArgument(field=field, value=None, expected=expected)
+        environment = spec.environment.removeprefix("environments/")
+        expected = f"a mean return from which the search succeeds, because the card of {environment} has no target"
+        raise InvalidArgument(field=field, problem="missing", expected=expected)
     return chosen
 
 

@@ -40,7 +40,7 @@ _LAST_SECONDS = 2.0
 LEARNER = "dressage_trainer.learner:learn"
 SIMULATE = "dressage.envs.packs.batched.stepping:serve"
 SIMULATOR = SandboxSpec(limits=Limits())
-"""How the simulator of a pack's environments is started, but for what its pack says."""
+"""How the simulator of a pack's environments is started, but for what its pack sets."""
 _GROUPS = {"sb3": "dressage_trainer.backends.sb3.groups"}
 _OF_THE_MACHINE = frozenset({"OUT_OF_DISK", "LEARNER_IO", "NO_DECISION", "SIMULATOR_FAILED"})
 

@@ -25,6 +25,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.contracts import RewardError
 from dressage.envs.cards import load_card
+from dressage.envs.packs.registry import PACKS
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from dressage.policies import PolicyCard
 from dressage.sandbox.limits import LEARNER_LIMITS
@@ -66,8 +67,8 @@ from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
-from dressage_trainer.evaluation.player_pool import of_pack
 from dressage_trainer.lease.device_kernels import place_kernels
+from dressage_trainer.lease.pack_sandboxes import of_pack
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.speed.compiled import request_of
 
@@ -100,10 +101,12 @@ class Training:
             reward_source=task.reward_source,
             allow_unsandboxed=context.allow_unsandboxed,
         )
-        size = min(self._cores, len(self._members) * max(1, task.evaluation_episodes))
+        pack = bool(load_card(task.environment).pack)
+        # A pack's simulator takes so long to start that a second one, or one that yields the processors, delays the end.
+        size = 1 if pack else min(self._cores, len(self._members) * max(1, task.evaluation_episodes))
         self._spare_evaluators = min(size, _MAX_SPARE_EVALUATORS)
         self._pool = EvaluatorPool(
-            settings=settings, sandboxes=context.sandboxes, scratch=context.scratch, size=size, background=True
+            settings=settings, sandboxes=context.sandboxes, scratch=context.scratch, size=size, background=not pack
         )
         self._evaluations = EvaluationQueue(self._evaluate, workers=size + 1)
         self._stopped = dict(context.assignment.stopped)
@@ -292,11 +295,12 @@ class Training:
 
     async def _start_learner(self, sandbox: SandboxSpec, pack: str) -> SandboxProcess:
         """Start a learner and, for an environment of a pack, the process that simulates for it."""
-        sandboxes, companion = self._context.sandboxes, None
-        if pack:
-            self._simulator = await asyncio.to_thread(sandboxes.start, of_pack(SIMULATOR, pack), SIMULATE)
-            companion = self._simulator.channel
-        return await asyncio.to_thread(sandboxes.start, sandbox, LEARNER, companion=companion)
+        start = self._context.sandboxes.start
+        if not pack:
+            return await asyncio.to_thread(start, sandbox, LEARNER)
+        simulator = of_pack(SIMULATOR, pack, with_gpu=PACKS[pack].batched)
+        self._simulator = await asyncio.to_thread(start, simulator, SIMULATE)
+        return await asyncio.to_thread(start, sandbox, LEARNER, companion=self._simulator.channel)
 
     async def _extend(self, learner: SandboxProcess, granted: int) -> None:
         """Send the learner each extension."""

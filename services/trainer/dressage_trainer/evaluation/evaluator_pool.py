@@ -26,13 +26,15 @@ from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
-from dressage_trainer.evaluation.player_pool import of_pack
 from dressage_trainer.evaluation.rollouts import Episode
 from dressage_trainer.lease.files import copy_from_sandbox
+from dressage_trainer.lease.pack_sandboxes import of_pack
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy, MemberStoppedMessage
 
 _EPISODES_SECONDS = 600.0
+_PACK_SECONDS = 1800.0
+"""The simulator of a pack may have to compile its kernels first."""
 _BACKGROUND_SECONDS = 60.0
 """On a busy machine a background evaluator may hardly run at all. After this time the episodes are played in the foreground."""
 _BACKGROUND_NICE = 19
@@ -173,7 +175,8 @@ class _Evaluator:
         :raises DressageError: if the process ends instead.
         """
         if not self._background:
-            return self._play(policy, seeds, _EPISODES_SECONDS)
+            seconds = _PACK_SECONDS if load_card(self._settings.environment).pack else _EPISODES_SECONDS
+            return self._play(policy, seeds, seconds)
         try:
             return self._play(policy, seeds, _BACKGROUND_SECONDS)
         except DeadlineExceeded:

@@ -14,13 +14,12 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from dressage.envs.cards import load_card
-from dressage.envs.packs import process as pack_process
 from dressage.envs.packs.registry import damaged, reinstall_remedy
 from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, ResourceExhausted, Unavailable
 from dressage.log_tails import without_tracebacks
@@ -32,6 +31,7 @@ from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer.lease.files import copy_from_sandbox
+from dressage_trainer.lease.pack_sandboxes import of_pack
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 
 _PRELOAD = ("dressage_trainer.evaluation.player",)
@@ -48,21 +48,6 @@ def sandbox_of(pack: str, ours: SandboxSpec = SANDBOX) -> SandboxSpec:
     if not pack:
         return ours
     return of_pack(SANDBOX, pack)
-
-
-def of_pack(spec: SandboxSpec, pack: str) -> SandboxSpec:
-    """Return how the same process is started with the packages of a pack.
-
-    :raises FailedPrecondition: if the pack is not installed.
-    """
-    return replace(
-        spec,
-        packages=pack_process.import_path(pack),
-        read_only=pack_process.readable(pack),
-        python=pack_process.interpreter(pack),
-        limits=pack_process.limits(pack),
-        env=tuple(sorted(pack_process.variables(pack).items())),
-    )
 
 
 _REPLY_SECONDS = 600.0

@@ -1,7 +1,7 @@
-"""`PackBatch`: N environments of a pack, stepped by a process that the supervisor has started beside the learner.
+"""`PackBatch`: N environments of a pack, stepped by a process that the supervisor has started for the learner.
 
-The simulator's whole state cannot be read. A snapshot holds where the random streams begin next, and a restored batch begins new
-episodes: a resumed training continues with the same policy, not with the same episodes.
+The simulator's whole state cannot be read. A snapshot holds where the random streams begin next, and a restored batch begins
+new episodes: a resumed training continues with the same policy, not with the same episodes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.envs.packs.batched.fields import bound_fields
+from dressage.envs.packs.batched.link import Link
 from dressage.envs.protocol import BatchStep
 from dressage.envs.snapshots import check_snapshot, environment_bytes
 from dressage.envs.state import Array, State
-from dressage.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
-from dressage.sandbox.pipe import MALFORMED, Channel, ProtocolError
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, Unavailable
 
 _START_SECONDS = 900.0
 """Without compiled kernels the first step takes minutes."""
@@ -39,7 +39,7 @@ class PackBatch:
         *,
         options: EnvOptions,
         fields: Collection[str] | None,
-        channel: Channel,
+        channel: Link,
     ) -> None:
         self.card, self.num_envs = card, num_envs
         self.observation_size, self.action_size = card.observation_size, card.action_size
@@ -127,7 +127,7 @@ class PackBatch:
         try:
             self._channel.send(request, timeout=seconds)
             return self._channel.recv(timeout=seconds)
-        except (Unavailable, DeadlineExceeded, ProtocolError) as error:
+        except DressageError as error:
             message = f"{self.card.id}: the simulator of its environment pack {self.card.pack} failed: {error.message}"
             raise Unavailable(message, reason="SIMULATOR_FAILED") from error
 
@@ -137,7 +137,7 @@ class PackBatch:
     def _fields(self, reply: Mapping[str, Any], name: str) -> dict[str, Array]:
         try:
             return {field: self._array(reply[name], field, shape, "f") for field, shape in self._shapes.items()}
-        except MALFORMED as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise self._wrong(name) from error
 
     def _array(self, reply: Mapping[str, Any], name: str, shape: tuple[int, ...], kind: str) -> Array:

@@ -1,7 +1,7 @@
 """Environments of Isaac Lab 3, on the simulator that a task is set to. Runs in the process of its pack only.
 
-Direct and manager-based tasks restart ended environments within a step, before they compute the next observations. The state and
-the last observation of an episode are therefore read where the rewards are computed.
+Direct and manager-based tasks restart ended environments within a step, before they compute the next observations. The state
+and the last observation of an episode are therefore read where the rewards are computed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,11 @@ class IsaacSimulator:
 
     def facts(self) -> Facts:
         env, size = self._env, int(np.prod(self._env.single_observation_space[_GROUP].shape))
-        observation, terminations, rewards = [("observation", size)], ["the task's own conditions"], ["the task's terms"]
+        observation, terminations, rewards = (
+            [("observation", size)],
+            ["the task's own conditions"],
+            ["the task's terms"],
+        )
         if self._managed:
             manager = env.observation_manager
             sizes = [int(np.prod(shape)) for shape in manager.group_obs_term_dim[_GROUP]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from dressage.envs.packs.batched.protocol import Facts, Result, Seen
 from dressage.envs.state import Array
 
 _NO_PROGRAMS = {"IMAGEIO_FFMPEG_EXE": "ffmpeg", "GIT_PYTHON_REFRESH": "quiet"}
-"""Packages of mjlab start programs when they are imported, unless these variables tell them not to."""
+"""Packages of mjlab start programs when they are imported, unless these variables are set."""
 _HOOK = "dressage"
 _GROUPS = ("actor", "policy")
 _ROOT: Mapping[str, tuple[str, int, str, str]] = {
@@ -94,7 +95,7 @@ class MjlabSimulator:
         for name in self._env.command_manager.active_terms:
             size = int(self._env.command_manager.get_command(name).shape[1])
             field = Field(f"command_{name}", (size,), "mixed", f"the command {name} that the policy is to follow")
-            readers[field.name] = (field, lambda name=name: self._env.command_manager.get_command(name))
+            readers[field.name] = (field, functools.partial(self._env.command_manager.get_command, name))
         return readers
 
     def _reader(self, data: Any, attribute: str, *, centred: bool = False) -> Callable[[], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,6 @@ class SingleEnv:
         size = sum(count for _, count in self.facts.observation)
         self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float64)
         self.action_space = spaces.Box(-bound, bound, (len(self.facts.action),), np.float32)
-        self.unwrapped = self
-        self._max_episode_steps = self.facts.max_episode_steps
         self._final: Seen | None = None
 
     def fields(self) -> dict[str, Array]:
@@ -49,3 +48,36 @@ class SingleEnv:
 
     def close(self) -> None:
         """Do nothing: the environment is kept for the next episodes, until its process ends."""
+
+
+class LimitedEnv:
+    """A `SingleEnv` with a shorter time limit. Isaac Lab makes one simulation in a process, whatever the limits are.
+
+    :param env: shared with other limits; one episode is played at a time.
+    :param limit: steps of an episode, at most those of ``env``.
+    """
+
+    def __init__(self, env: SingleEnv, limit: int) -> None:
+        self.facts: Facts = replace(env.facts, max_episode_steps=limit)
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.unwrapped = self
+        self._env, self._max_episode_steps, self._steps = env, limit, 0
+
+    def fields(self) -> dict[str, Array]:
+        """See `SingleEnv.fields`."""
+        return self._env.fields()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
+        """See `SingleEnv.reset`."""
+        self._steps = 0
+        return self._env.reset(seed=seed, options=options)
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """See `SingleEnv.step`."""
+        self._steps += 1
+        observation, reward, terminated, truncated, info = self._env.step(action)
+        return observation, reward, terminated, truncated or self._steps >= self._max_episode_steps, info
+
+    def close(self) -> None:
+        """See `SingleEnv.close`."""
+        self._env.close()

@@ -17,6 +17,7 @@ import numpy as np
 from dressage.envs.packs.batched.protocol import Facts, Result, Seen, Simulator, simulator_arguments
 from dressage.envs.packs.registry import PACKS
 from dressage.envs.state import Array
+from dressage.errors import Unavailable
 
 KERNELS = "DRESSAGE_KERNELS"
 """Variable with the folder of a pack's compiled kernels."""
@@ -94,7 +95,7 @@ class Stepper:
         :returns: the step before restarts, the rows with a fault (N,), and what is seen after restarts.
         """
         assert self._last is not None, "reset comes first"
-        refused = ~np.isfinite(actions).all(axis=1)
+        refused: Array = ~np.asarray(np.isfinite(actions).all(axis=1))
         done = self.simulator.step(np.where(refused[:, None], 0.0, actions).astype(np.float32))
         faulty = refused | ~done.seen.finite() | ~np.isfinite(done.reward)
         result = _contained(done, faulty, self._last)
@@ -126,7 +127,7 @@ def _contained(done: Result, faulty: Array, last: Seen) -> Result:
 
 
 def serve(channel: Any) -> None:
-    """Sandbox target: make a batch as the first message says, then step it until the channel closes."""
+    """Sandbox target: make the batch of the first message, then step it until the channel closes."""
     serve_with(make, channel)
 
 
@@ -135,8 +136,6 @@ def serve_with(build: Callable[..., Simulator], channel: Any) -> None:
 
     :param build: takes the arguments of `make`.
     """
-    from dressage.sandbox.pipe import ChannelClosed
-
     try:
         request = channel.recv(timeout=None)
         stepper = Stepper(build(str(request["environment"]), **simulator_arguments(request)))
@@ -144,7 +143,7 @@ def serve_with(build: Callable[..., Simulator], channel: Any) -> None:
         channel.send({"max_episode_steps": facts.max_episode_steps, "fields": [entry.name for entry in facts.fields]})
         while True:
             channel.send(_reply(stepper, channel.recv(timeout=None)))
-    except ChannelClosed:
+    except Unavailable:  # the other side has ended
         return
 
 

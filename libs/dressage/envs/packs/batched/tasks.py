@@ -16,8 +16,8 @@ Backend = Literal["newton", "physx", "neither"]
 FILE = "isaaclab_tasks.json"
 NEEDS: Mapping[Backend, str] = {
     "newton": (
-        "The robot's assets. Get them from NVIDIA under their own licence and put them below the folder assets of the pack, in the "
-        "layout of ISAACSIM_ASSET_ROOT (assets/Isaac/IsaacLab/Robots/...)."
+        "The robot's assets. Get them from NVIDIA under their own licence and put them below the folder assets of the pack, in "
+        "the layout of ISAACSIM_ASSET_ROOT (assets/Isaac/IsaacLab/Robots/...)."
     ),
     "physx": (
         "The robot's assets and Isaac Sim. Accept NVIDIA's licence and install it: "
@@ -85,8 +85,8 @@ def list_tasks(channel: Any) -> None:
 def _task(name: str, spec: Any) -> Task:
     from isaaclab_tasks.utils import parse_env_cfg
 
-    where = str(spec.kwargs.get("env_cfg_entry_point", ""))
-    parts = where.partition(":")[0].split(".")
+    module = str(spec.kwargs.get("env_cfg_entry_point", ""))
+    parts = module.partition(":")[0].split(".")
     category = parts[2] if len(parts) > 3 else parts[-1]
     try:
         physics = type(parse_env_cfg(name).sim.physics).__name__.lower()
@@ -94,6 +94,6 @@ def _task(name: str, spec: Any) -> Task:
         physics = type(error).__name__.lower()
     backend: Backend = "newton" if "newton" in physics else "physx" if "physx" in physics else "neither"
     entry = str(spec.entry_point)
-    multi = "marl" in entry.lower() or "multiagent" in where.lower()
+    multi = "marl" in entry.lower() or "multiagent" in module.lower()
     workflow = "multi-agent" if multi else "manager" if entry.endswith("ManagerBasedRLEnv") else "direct"
     return Task(name, category, workflow, backend)

@@ -34,9 +34,9 @@ INTENTS: Mapping[str, tuple[str, ...]] = {
 TASKS: Mapping[str, Task] = {
     "Mjlab-Velocity-Flat-Unitree-Go1": Task(
         "quadruped Unitree Go1 on flat ground",
-        "mjlab's Unitree Go1 on a plane. The policy follows a commanded velocity that changes during the episode; positions and "
-        "forces of the joints are randomised a little, and the robot is pushed at times. The action moves the targets of the "
-        "joints' position control around the standing pose.",
+        "mjlab's Unitree Go1 on a plane. The policy follows a commanded velocity that changes during the episode; positions "
+        "and forces of the joints are randomised a little, and the robot is pushed at times. The action moves the targets "
+        "of the joints' position control around the standing pose.",
         "velocity",
         5.0,
     ),
@@ -54,7 +54,7 @@ TASKS: Mapping[str, Task] = {
     ),
     "Isaac-Cartpole-Direct": Task(
         "cart-pole of Isaac Lab",
-        "Isaac Lab's cart-pole on the Newton simulator: a pole on a cart that a force moves along a rail. It begins near upright.",
+        "Isaac Lab's cart-pole on Newton: a pole on a cart that a force moves along a rail. It begins near upright.",
         "cartpole",
         1.0,
     ),

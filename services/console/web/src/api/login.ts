@@ -5,6 +5,8 @@ export type Provider = { issuer: string; clientId: string }
 
 /** Where the identity provider returns to. */
 export const CALLBACK = '/login/callback'
+const ATTEMPTS = 4
+const NO_ANSWER = 'The server does not answer.'
 const PROBLEM = 'dressage-login-problem'
 
 /** Where people log in; null: with a token only. */
@@ -34,7 +36,8 @@ export async function loginFromAddress(): Promise<void> {
   const token = new URLSearchParams(location.hash.slice(1)).get('token')
   if (token === null) return
   history.replaceState(history.state, '', location.pathname + location.search)
-  await login(token)
+  // The token is nowhere else: a server that is busy is asked again.
+  for (let attempt = 0; attempt < ATTEMPTS && (await login(token)) === NO_ANSWER; attempt += 1);
 }
 
 /** Send a token; the result is empty, or what is wrong. */
@@ -45,7 +48,7 @@ export async function login(token: string): Promise<string> {
     body: JSON.stringify({ token }),
     signal: AbortSignal.timeout(15_000),
   }).catch(() => null)
-  if (answer === null) return 'The server does not answer.'
+  if (answer === null) return NO_ANSWER
   if (answer.ok) return ''
   const body: unknown = await answer.json().catch(() => null)
   return typeof body === 'object' && body !== null && 'message' in body ? String(body.message) : 'The login failed.'

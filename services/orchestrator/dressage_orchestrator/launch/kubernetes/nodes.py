@@ -22,12 +22,12 @@ def problem_of(pool_name: str, pool: Pool, nodes: Sequence[Json]) -> str:
     selected = [node for node in nodes if _labels(node).items() >= pool.node_selector.items()]
     if any(_has(node, pool.devices) for node in selected):
         return ""
-    wanted = ", ".join(f"{name}: {amount:g}" for name, amount in sorted(pool.devices.items()))
+    request = ", ".join(f"{name}: {amount:g}" for name, amount in sorted(pool.devices.items()))
     most = {name: max((_amount(node, name) for node in selected), default=0.0) for name in pool.devices}
     largest = ", ".join(f"{name}: {amount:g}" for name, amount in sorted(most.items()))
     labels = f" with the labels {pool.node_selector}" if pool.node_selector else ""
     return (
-        f"pool {pool_name!r} asks for {wanted}, but none of {len(selected)} nodes{labels} has that much "
+        f"pool {pool_name!r} asks for {request}, but none of {len(selected)} nodes{labels} has that much "
         f"(the most on a node: {largest})"
     )
 

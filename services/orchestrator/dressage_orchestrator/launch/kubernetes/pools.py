@@ -106,8 +106,10 @@ class Pool(_Model):
     def devices(self) -> dict[str, float]:
         """The GPUs that a pod asks for, by resource name; a shared one (time slicing, MPS) ends in ``/gpu.shared``."""
         amounts = {**self.resources.requests, **self.resources.limits}
-        wanted = {name: parse_quantity(amount) for name, amount in amounts.items() if name.endswith(_DEVICES)}
-        return {name: amount for name, amount in wanted.items() if amount > 0}
+        amounts_of_devices = {
+            name: parse_quantity(amount) for name, amount in amounts.items() if name.endswith(_DEVICES)
+        }
+        return {name: amount for name, amount in amounts_of_devices.items() if amount > 0}
 
     @property
     def machine(self) -> Machine:
