@@ -63,6 +63,14 @@ class Trainers:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Start what the launcher asks for, and report the ends."""
+
+        def ended(task: asyncio.Task[None], run: str, attempt: int) -> None:
+            self._running.pop(run, None)
+            if not task.cancelled() and task.exception() is not None:
+                self.failed += 1
+                print(f"{run}: {task.exception()!r}", file=sys.stderr, flush=True)
+            writer.write(json.dumps({"run": run, "attempt": attempt}).encode() + b"\n")
+
         while line := await reader.readline():
             message = json.loads(line)
             if "stop" in message:
@@ -74,13 +82,6 @@ class Trainers:
             task.add_done_callback(
                 lambda task, run=message["run"], attempt=message["attempt"]: ended(task, run, attempt)
             )
-
-        def ended(task: asyncio.Task[None], run: str, attempt: int) -> None:
-            self._running.pop(run, None)
-            if not task.cancelled() and task.exception() is not None:
-                self.failed += 1
-                print(f"{run}: {task.exception()!r}", file=sys.stderr, flush=True)
-            writer.write(json.dumps({"run": run, "attempt": attempt}).encode() + b"\n")
 
     def _channel(self, address: str, run: str) -> grpc.aio.Channel:
         if not self._channels:

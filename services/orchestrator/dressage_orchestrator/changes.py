@@ -40,11 +40,14 @@ async def follow(database: Database, notifier: Notifier, wakeups: Wakeups) -> No
         try:
             now = await asyncio.to_thread(read)
         except DressageError as error:
-            log.warning("changes are found later", error=error.message)
+            log.warning("changes are read later", error=error.message)
             continue
-        found = changed(before, now)
+        except Exception:
+            log.exception("changes are read later")
+            continue
+        moved = changed(before, now)
         before = now
-        wakeups.stir(found)
+        wakeups.stir(moved)
         notifier.publish(
-            {topic for ident in found for topic in (resource_names.session_name(ident), assignments.topic(ident))}
+            {topic for ident in moved for topic in (resource_names.session_name(ident), assignments.topic(ident))}
         )
