@@ -18,6 +18,7 @@ from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit
 from dressage_trainer.assignments import learner_process
 from dressage_trainer.assignments import train as module
+from dressage_trainer.assignments.delivery import StagedCheckpoint
 from dressage_trainer.assignments.learner_process import died
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR
 from dressage_trainer.messages import (
@@ -98,8 +99,8 @@ async def test_a_checkpoint_named_like_its_records_is_staged(tmp_path: Path):
     (sandbox / "checkpoints/members").write_bytes(b"7")
     message = CheckpointMessage(path="checkpoints/members", update=7, env_step=7, requested=False)
     await training._handle(message, sandbox)
-    staged = training._outbox._checkpoint
-    assert not work.reports and staged is not None and staged.path.read_bytes() == b"7"
+    (staged,) = training._outbox._waiting
+    assert not work.reports and isinstance(staged, StagedCheckpoint) and staged.path.read_bytes() == b"7"
 
 
 async def test_a_checkpoint_that_does_not_fit_on_the_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -366,7 +367,7 @@ async def test_a_checkpoint_that_is_being_stored_is_stored_before_the_last_one(t
     work.grants = slow  # type: ignore[method-assign]
     learner._messages = iter([checkpoint(sandbox, 1).to_dict()])
     running = asyncio.ensure_future(training.run())
-    await until(lambda: training._outbox._checkpoint is None and (tmp_path / "scratch/staging/checkpoints").exists())
+    await until(lambda: not training._outbox._waiting and (tmp_path / "scratch/staging/checkpoints").exists())
     learner._answer = [checkpoint(sandbox, 2, requested=True).to_dict()]
     training._context.terminate.set()
     await asyncio.sleep(0.2)

@@ -112,12 +112,12 @@ def find(tx: ReadTransaction, name: str) -> RunRow | None:
 
 def find_all(tx: ReadTransaction, names: Collection[str]) -> dict[str, RunRow]:
     """Read runs, by their names; those that do not exist are left out."""
-    found: dict[str, RunRow] = {}
+    rows: dict[str, RunRow] = {}
     ordered = sorted(names)
     for first in range(0, len(ordered), _AT_ONCE):
         some = ordered[first : first + _AT_ONCE]
-        found |= {row.name: _row(row) for row in tx.execute(sa.select(RUNS).where(RUNS.c.name.in_(some)))}
-    return found
+        rows |= {row.name: _row(row) for row in tx.execute(sa.select(RUNS).where(RUNS.c.name.in_(some)))}
+    return rows
 
 
 def get(tx: ReadTransaction, name: str) -> RunRow:

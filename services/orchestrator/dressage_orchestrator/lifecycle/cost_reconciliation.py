@@ -60,8 +60,8 @@ def uncounted(store: ArtifactStore, session: v1.Session, iterations: Sequence[v1
 
 def _iteration_of(key: str) -> int:
     """Return the number of the iteration for which a reply was bought; replies for the whole session belong to the first."""
-    found = re.match(r"iterations/(\d+)/", key)
-    return int(found[1]) if found else 1
+    match = re.match(r"iterations/(\d+)/", key)
+    return int(match[1]) if match else 1
 
 
 def _missing(store: ArtifactStore, keys: Sequence[str], counted: v1.Cost, prices: dict[str, v1.Cost]) -> v1.Cost:
