@@ -75,7 +75,7 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
         "spec.reward.configs[0].hyperparameters.replay_size",
         "Set replay_size to at most",
     ),
-    ({"pool": "large"}, "spec.pool", "one of local"),
+    ({"pool": "large"}, "spec.pool", "one of gpu, local"),
 ]
 
 
