@@ -1,0 +1,117 @@
+// Pictures of every page, light, dark and as wide as a phone, in build/console-pictures. People look at them; the test only
+// makes sure that no page still loads and none is wider than a phone.
+import { mkdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+
+import { expect, type Page, test } from '@playwright/test'
+
+import { ROOT, Server } from './server'
+import { choose, type Visit, visit } from './visit'
+
+const FOLDER = join(ROOT, 'build/console-pictures')
+const WIDE = { width: 1360, height: 860 }
+const NARROW = { width: 390, height: 844 }
+const ENDED = /SUCCEEDED|EXHAUSTED/
+let server: Server
+let seen: Visit
+let benchmark: string
+const tooWide: string[] = []
+
+test.describe.configure({ mode: 'serial' })
+
+type Shown = { name: string; path: string; prepare?: (page: Page) => Promise<void> }
+
+const tabs = ['overview', 'curves', 'rollouts', 'code', 'judgment', 'lineage', 'conversation', 'artifacts', 'events']
+
+const PAGES: (() => Shown)[] = [
+  () => ({ name: 'sessions', path: '' }),
+  () => ({ name: 'new', path: 'new', prepare: newSession }),
+  ...tabs.map((tab) => () => ({ name: `session-${tab}`, path: `sessions/crawl?tab=${tab}` })),
+  () => ({ name: 'session-3d', path: 'sessions/crawl?tab=rollouts', prepare: scene }),
+  () => ({ name: 'parameters-overview', path: 'sessions/pole' }),
+  () => ({ name: 'parameters-code', path: 'sessions/pole?tab=code' }),
+  () => ({ name: 'code-overview', path: 'sessions/policy' }),
+  () => ({ name: 'program-code', path: 'sessions/door?tab=code', prepare: program }),
+  () => ({ name: 'compare', path: 'compare?of=crawl/1,crawl/2' }),
+  () => ({ name: 'benchmarks', path: 'benchmarks' }),
+  () => ({ name: 'benchmark', path: benchmark }),
+  () => ({ name: 'benchmark-new', path: 'benchmarks/new' }),
+  () => ({ name: 'cluster', path: 'cluster' }),
+]
+
+async function newSession(page: Page): Promise<void> {
+  await choose(page, 'Environment', 'HalfCheetah-v5')
+  await page.getByLabel('Intent').fill('run forward fast')
+  await page.waitForTimeout(2_000) // the plan follows the last key
+}
+
+async function scene(page: Page): Promise<void> {
+  await page.getByRole('button', { name: 'Show in 3D' }).click()
+  const view = page.getByRole('application', { name: /3D view/ })
+  await expect(view.locator('canvas[data-drawn]')).toBeVisible({ timeout: 60_000 })
+  await page.getByRole('slider', { name: 'Time in 3D' }).focus()
+  for (let step = 0; step < 5; step += 1) await page.keyboard.press('PageUp')
+  await view.scrollIntoViewIfNeeded()
+}
+
+async function program(page: Page): Promise<void> {
+  const grid = page.getByRole('application', { name: /^Grid of the episode/ })
+  await expect(grid).toBeVisible()
+  await grid.focus()
+  for (let step = 0; step < 9; step += 1) await page.keyboard.press('.')
+}
+
+async function ended(id: string): Promise<void> {
+  await expect.poll(async () => (await server.call('GetSession', { name: `sessions/${id}` })).state, { timeout: 600_000, intervals: [2_000] }).toMatch(ENDED)
+}
+
+const recorded = (name: string) => ({
+  ...(JSON.parse(readFileSync(join(ROOT, `examples/behaviours/${name}/session.json`), 'utf8')) as object),
+  model: `recorded/${name}`,
+})
+
+test.beforeAll(async ({ browser }) => {
+  test.setTimeout(1_500_000)
+  mkdirSync(FOLDER, { recursive: true })
+  server = await Server.start({}, ['--recordings', join(ROOT, 'examples/behaviours')])
+  const create = (sessionId: string, spec: object) => server.call('CreateSession', { sessionId, spec })
+  await create('crawl', recorded('low_crawl'))
+  await create('policy', recorded('code_pole'))
+  await create('pole', { intent: 'balance the pole', environment: 'environments/CartPole-v1', parameters: { episodeBudget: '600' } })
+  await create('door', { intent: 'open the door, then reach the goal', environment: 'environments/karel/DoorKey', program: {} })
+  const cases = ['balance the pole', 'keep the pole up, and the cart in the middle'].map((intent, index) => ({
+    intent, environment: 'environments/CartPole-v1', category: 'pole', difficulty: index === 0 ? 'easy' : 'medium',
+  }))
+  const made = await server.call('CreateBenchmark', { cases, template: { parameters: { episodeBudget: '200' } } }, 'BenchmarkService')
+  benchmark = String(made.name)
+  for (const id of ['crawl', 'policy', 'pole', 'door']) await ended(id)
+  seen = await visit(browser)
+  await seen.page.goto(server.url)
+  await expect(seen.page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
+})
+
+test.afterAll(async () => {
+  await seen?.context.close()
+  await server?.stop()
+})
+
+test('takes pictures of every page', { tag: '@pictures' }, async () => {
+  test.setTimeout(1_200_000)
+  const { page } = seen
+  for (const [mode, size, scheme] of [['light', WIDE, 'light'], ['dark', WIDE, 'dark'], ['narrow', NARROW, 'light']] as const) {
+    await page.setViewportSize(size)
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' })
+    for (const shown of PAGES.map((entry) => entry())) {
+      await page.goto(`${server.base}${shown.path}`)
+      await expect(page.locator('.mantine-Skeleton-root:visible, .mantine-Loader-root:visible')).toHaveCount(0, { timeout: 60_000 })
+      await page.waitForTimeout(700) // charts and lists draw after their data
+      await shown.prepare?.(page)
+      await page.waitForTimeout(500)
+      await page.screenshot({ path: join(FOLDER, `${shown.name}-${mode}.png`), animations: 'disabled' })
+      const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
+      if (excess > 0) tooWide.push(`${shown.name}, ${mode}: ${excess} px`)
+    }
+  }
+  expect(tooWide).toEqual([])
+  expect(seen.problems).toEqual([])
+})
