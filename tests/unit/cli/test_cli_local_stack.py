@@ -95,6 +95,8 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
         judge_address: str = ""
         judge_token: str = ""
         recover: bool = True
+        oidc_issuer: str = ""
+        oidc_audience: str = ""
 
     kinds = dict(zip(SERVICES, (Agent, Common, Judge, Orchestrator), strict=True))
     for package, kind in kinds.items():

@@ -262,4 +262,4 @@ def test_a_state_is_read_only_and_selects_rows() -> None:
 
 
 def test_the_data_folder_stays_small() -> None:
-    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 4_200_000
+    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 4_600_000

@@ -118,7 +118,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("spec.parameters.policy", {"policy": "table", "search": "cma_es"}, "Nim-v0", "hill_climb"),
     ("spec.parameters.policy", {"search": "sb3_ppo", "policy": "linear"}, "CartPole-v1", "mlp"),
     ("spec.parameters.bias", {"policy": "table", "bias": False}, "FrozenLake-v1", "linear"),
-    ("spec.parameters.target", {}, "Walker2d-v5", "--target"),
+    ("spec.parameters.target", {}, "Walker2d-v5", "has no target"),
     ("spec.parameters.target", {"target": float("nan")}, "CartPole-v1", "finite"),
     ("spec.parameters.optimum", {"optimum": float("inf")}, "CartPole-v1", "finite"),
     ("spec.parameters.episode_budget", {"episode_budget": 39}, "CartPole-v1", "40"),
