@@ -24,7 +24,7 @@ from paraphrases import ANT, CHEETAH, DECLINED, HOPPER, HUMANOID, KNOWN, PENDULU
 
 # Example intents of the cards that the template author declines, for the reasons in `paraphrases.DECLINED`.
 BEYOND = {(case.environment, case.text) for case in DECLINED}
-TRAINED = [card for card in list_cards() if "reward" in card.methods]
+TRAINED = [card for card in list_cards() if "reward" in card.methods and not card.pack]
 EXAMPLES = [(card.id, text) for card in TRAINED for text in card.example_intents if (card.id, text) not in BEYOND]
 ALL = sorted({(case.environment, case.text) for case in KNOWN} | set(EXAMPLES))
 
