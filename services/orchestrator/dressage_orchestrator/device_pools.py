@@ -50,7 +50,7 @@ class DevicePools:
         """
         devices = frozenset(name for name, pool in pools.items() if pool.has_devices)
         others = sorted(set(pools) - devices, key=lambda name: (name != default, name))
-        return cls(devices, others[0] if others else "", automatic=True)
+        return cls(devices, others[0] if others else "", automatic=bool(devices))
 
     @classmethod
     def local(cls, default: str, *, installed: bool, has_gpu: bool) -> DevicePools:

@@ -157,3 +157,10 @@ async def test_the_pool_is_chosen_by_measured_rates_where_a_device_exists(stack:
     assert (await plan(pool="local")).spec.pool == "local"
     moved = await plan(reward_source=GOOD + BRANCHES)
     assert moved.spec.pool == "local" and f"pool local instead of gpu: {LINE}" in moved.note
+
+
+def test_pools_without_devices_offer_no_choice() -> None:
+    cores, device = Pool("cores", cores=4), Pool("large", cores=4, devices={"nvidia.com/gpu": 1})
+    assert not DevicePools.of({"cores": cores}, "cores").automatic
+    both = DevicePools.of({"cores": cores, "large": device}, "cores")
+    assert (both.automatic, both.names, both.cpu) == (True, frozenset({"large"}), "cores")
