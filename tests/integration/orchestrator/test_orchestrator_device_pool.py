@@ -17,6 +17,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.training.device_preset import device_preset
 from dressage.training.preset import load_preset
 from dressage_orchestrator.device_pools import DevicePools
+from dressage_orchestrator.launch.kubernetes.pools import Pool, Resources
 from google.protobuf.json_format import ParseDict
 
 from tests.fakes.specs import reward_session
@@ -160,7 +161,8 @@ async def test_the_pool_is_chosen_by_measured_rates_where_a_device_exists(stack:
 
 
 def test_pools_without_devices_offer_no_choice() -> None:
-    cores, device = Pool("cores", cores=4), Pool("large", cores=4, devices={"nvidia.com/gpu": 1})
+    cores = Pool(image="trainer")
+    device = Pool(image="trainer", resources=Resources(limits={"nvidia.com/gpu": "1"}))
     assert not DevicePools.of({"cores": cores}, "cores").automatic
     both = DevicePools.of({"cores": cores, "large": device}, "cores")
     assert (both.automatic, both.names, both.cpu) == (True, frozenset({"large"}), "cores")
