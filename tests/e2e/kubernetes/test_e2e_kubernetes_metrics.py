@@ -14,7 +14,7 @@ from tests.e2e.kubernetes.installation import METRICS, SERVICES, Installation
 from tests.e2e.kubernetes.provider import Provider
 from tests.e2e.kubernetes.trainings import call, ended, search, training
 from tests.servers.prometheus import Prometheus, eventually
-from tests.unit.chart.queries import dashboards, queries_of
+from tests.unit.chart.queries import dashboards, has_samples_after_a_session, queries_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
@@ -70,8 +70,7 @@ def test_metrics_describe_the_session(installed: Installation, prometheus: Prome
     empty = []
     for name, document in dashboards().items():
         for panel, expression in queries_of(document):
-            # What is a matter of failures may be empty; nothing else is, after a session.
-            if "!=" not in expression and not prometheus.get("query", query=expression)["result"]:
+            if has_samples_after_a_session(expression) and not prometheus.get("query", query=expression)["result"]:
                 empty.append(f"{name}: {panel}: {expression}")
     assert not empty, "\n".join(empty)
     rules = [rule for group in prometheus.get("rules")["groups"] for rule in group["rules"]]

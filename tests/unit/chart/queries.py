@@ -83,3 +83,13 @@ def _walk(node: Any, grouped: frozenset[str], result: list[Use]) -> None:
         assert isinstance(node, promql.NumberLiteral | promql.StringLiteral), (
             f"a {type(node).__name__} is not looked at"
         )
+
+
+# What NVIDIA's DCGM exporter has by default, with the labels of a pod's GPU; no machine of the tests has one.
+GPU_METRICS = {"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS"}
+GPU_LABELS = {"gpu", "UUID", "device", "modelName", "Hostname", "namespace", "pod", "container", "job", "instance"}
+
+
+def has_samples_after_a_session(expression: str) -> bool:
+    """Whether a query of a dashboard has a result after a session: unless it is of failures or GPUs."""
+    return "!=" not in expression and not any(use.metric in GPU_METRICS for use in uses(expression))
