@@ -145,4 +145,5 @@ async def test_grpc_comes_through_and_trainers_calls_do_not(front: Front) -> Non
         work = run_service_pb2_grpc.RunServiceStub(channel).Work(metadata=metadata, timeout=20)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await work.read()
-        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED  # nginx's 404
+        # nginx's 404; where nginx ends the stream before gRPC has read the status, it is a removed stream.
+        assert caught.value.code() in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INTERNAL)
