@@ -113,11 +113,16 @@ def test_a_client_that_is_never_closed_lets_the_interpreter_exit(server: Backgro
     assert (done.returncode, done.stdout, done.stderr) == (0, "sessions/a\n", "")
 
 
-def test_an_interrupted_call_is_cancelled_and_the_client_goes_on_working(server: Background):
+def test_an_interrupted_call_is_cancelled_and_the_client_goes_on_working(
+    server: Background, request: pytest.FixtureRequest
+):
     server.fake.sessions = {"sessions/a": session_pb2.Session(name="sessions/a")}
     server.fake.fail_next("GetSession", Fault(grpc.StatusCode.UNAVAILABLE, hang_seconds=30))
     main = threading.get_ident()
     timer = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
+    # Event loops of other tests may leave another handler.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with Client.connect(server.address, policy=CallPolicy(attempt_seconds=25)) as client:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
