@@ -122,7 +122,7 @@ def test_an_interrupted_call_is_cancelled_and_the_client_goes_on_working(
     timer = threading.Timer(0.3, lambda: signal.pthread_kill(main, signal.SIGINT))
     # Event loops of other tests may leave another handler.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before or signal.SIG_DFL))
     with Client.connect(server.address, policy=CallPolicy(attempt_seconds=25)) as client:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
