@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
+from dressage.cli.packs import pack_process
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.generate import DATA, card_text
-from dressage.envs.packs import process
 from dressage.envs.packs.registry import PACKS
-from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
@@ -29,18 +26,7 @@ def simulators(name: str) -> Iterator[SandboxProcess]:
 
     :raises FailedPrecondition: if the pack is not installed.
     """
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        SandboxProcess.start(
-            "dressage.envs.packs.cards:describe",
-            limits=simulator_limits(PACKS[name].gigabytes),
-            scratch=Path(scratch),
-            packages=process.import_path(name),
-            read_only=process.readable(name),
-            python=process.interpreter(name),
-            env=process.variables(name),
-        ) as running,
-    ):
+    with pack_process(name, "dressage.envs.packs.cards:describe") as running:
         try:
             yield running
             running.channel.send({"environment": "", "folder": ""})

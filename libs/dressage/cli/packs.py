@@ -1,9 +1,11 @@
-"""`dressage envs sync`."""
+"""`dressage envs sync`, and processes of packs."""
 
 from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,25 +47,35 @@ def sync(name: str, *, write: Path | None, as_json: bool) -> None:
     print("\n".join(lines) if lines else "the registry is current")
 
 
-def _live(name: str) -> tuple[list[tasks.Task], str]:
-    with tempfile.TemporaryDirectory() as scratch:
-        running = SandboxProcess.start(
-            "dressage.envs.packs.batched.tasks:list_tasks",
+@contextmanager
+def pack_process(name: str, target: str) -> Iterator[SandboxProcess]:
+    """Run a function of Dressage in a sandboxed process with the packages of an installed pack, and end it.
+
+    :param target: ``module:function``.
+    :raises FailedPrecondition: if the pack is not installed.
+    """
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        SandboxProcess.start(
+            target,
             limits=simulator_limits(PACKS[name].gigabytes),
             scratch=Path(scratch),
             packages=process.import_path(name),
             read_only=process.readable(name),
             python=process.interpreter(name),
             env=process.variables(name),
-        )
-        with running:
-            try:
-                reply = running.channel.recv(timeout=_SECONDS)
-                return [tasks.Task(**entry) for entry in reply["tasks"]], str(reply["version"])
-            except ChannelClosed as error:
-                tail = (running.kill().stderr_tail.strip().splitlines() or ["it ended"])[-1]
-                raise FailedPrecondition(
-                    f"the packages of {name} do not work: {tail}", reason="PACK_DAMAGED"
-                ) from error
-            except MALFORMED as error:
-                raise Unavailable(f"the process of {name} sent a malformed reply", reason="PACK_DAMAGED") from error
+        ) as running,
+    ):
+        yield running
+
+
+def _live(name: str) -> tuple[list[tasks.Task], str]:
+    with pack_process(name, "dressage.envs.packs.batched.tasks:list_tasks") as running:
+        try:
+            reply = running.channel.recv(timeout=_SECONDS)
+            return [tasks.Task(**entry) for entry in reply["tasks"]], str(reply["version"])
+        except ChannelClosed as error:
+            tail = (running.kill().stderr_tail.strip().splitlines() or ["it ended"])[-1]
+            raise FailedPrecondition(f"the packages of {name} do not work: {tail}", reason="PACK_DAMAGED") from error
+        except MALFORMED as error:
+            raise Unavailable(f"the process of {name} sent a malformed reply", reason="PACK_DAMAGED") from error

@@ -303,7 +303,7 @@ def _prices(litellm: Any, model: str) -> tuple[float | None, float | None]:
 
 
 def _missing_keys(litellm: Any, model: str) -> list[str]:
-    """Return the variables of keys that are not set; litellm would count empty ones as set."""
+    """Return the variables of keys that are not set. Empty ones leave the environment first: litellm would take them as set."""
     for name in [name for name, value in os.environ.items() if name.endswith("_API_KEY") and not value.strip()]:
         del os.environ[name]
     report = litellm.validate_environment(model=model)
