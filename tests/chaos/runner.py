@@ -175,7 +175,9 @@ def plan(seed: int) -> tuple[Kind, bool, str]:
     """Return on which installation a seed's session runs, whether its clock can be set, and the session's method."""
     block = seed // _BLOCK
     # A training takes longer than the other methods' sessions, so fewer sessions are trainings.
-    method = ("parameters", "code", "program", "parameters", "code", "program", "reward", "reward")[seed % 8]
+    # Every 32 seeds the methods change their kind of installation, so that each one meets both.
+    methods = ("parameters", "code", "program", "parameters", "code", "program", "reward", "reward")
+    method = methods[(seed + _BLOCK * (seed // 32)) % 8]
     return ("sqlite", "postgres")[block % 2], block % 4 >= 2, method  # type: ignore[return-value]
 
 
