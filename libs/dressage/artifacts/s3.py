@@ -21,7 +21,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_de
 
 from dressage.artifacts import s3_errors, s3_presign, s3_upload
 from dressage.artifacts.keys import check_folder, check_key, check_prefix
-from dressage.artifacts.s3_client import credentials, make_client
+from dressage.artifacts.s3_client import StoreClock, credentials, make_client
 from dressage.artifacts.s3_options import S3Options
 from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant
 from dressage.errors import DressageError, InvalidArgument, NotFound, Unavailable
@@ -44,6 +44,7 @@ class S3Store:
     :param prefix: prefix of all keys in the bucket; may be empty.
     :param check: check access to the bucket, and create it if the options allow it.
     :param sleep: waits between two attempts.
+    :param clock: the store's time, from which grants count; None: a new one.
     :raises Unavailable: if the check fails, naming the setting to correct.
     :raises InvalidArgument: if there are no credentials.
     """
@@ -56,15 +57,19 @@ class S3Store:
         options: S3Options,
         check: bool = True,
         sleep: Callable[[float], None] = time.sleep,
+        clock: StoreClock | None = None,
     ) -> None:
         self.bucket = bucket
         self.prefix = f"{prefix}/" if prefix else ""
         self.options = options
         self._sleep = sleep
         provider = credentials(options)
-        self._client: Minio = make_client(options, provider=provider)
+        self._clock = clock or StoreClock()
+        self._client: Minio = make_client(options, clock=self._clock, provider=provider)
         # Presigned URLs are made without a request, so the public address need not be reachable from here.
-        self._public: Minio = make_client(options, endpoint=options.public_endpoint, provider=provider)
+        self._public: Minio = make_client(
+            options, clock=self._clock, endpoint=options.public_endpoint, provider=provider
+        )
         if check:
             self._open()
 
@@ -192,7 +197,9 @@ class S3Store:
         return self._do(
             "grant",
             key,
-            lambda: s3_presign.presign(self._public, method, self.bucket, name, headers=headers, seconds=seconds),
+            lambda: s3_presign.presign(
+                self._public, method, self.bucket, name, headers=headers, seconds=seconds, now=self._clock.now()
+            ),
         )
 
     def _name(self, key: str) -> str:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import certifi
@@ -72,13 +77,64 @@ def credentials(options: S3Options) -> Provider:
     )
 
 
-def make_client(options: S3Options, *, endpoint: str | None = None, provider: Provider | None = None) -> Minio:
+class StoreClock:
+    """The store's time of day: the date of its last response, continued by this machine's monotonic clock.
+
+    The lifetime of a presigned URL is short and counts by the store's clock, from which this machine's may differ.
+
+    :param wall: this machine's time of day, for as long as there was no response.
+    :param monotonic: seconds of a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        wall: Callable[[], datetime] = lambda: datetime.now(UTC),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall, self._monotonic = wall, monotonic
+        self._last: tuple[datetime, float] | None = None
+
+    def observe(self, date: str | None) -> None:
+        """Take the ``Date`` of a response; one that is missing or cannot be read changes nothing."""
+        try:
+            seen = parsedate_to_datetime(date) if date else None
+        except ValueError:
+            return
+        if seen is not None:
+            self._last = (seen.astimezone(UTC), self._monotonic())
+
+    def now(self) -> datetime:
+        """Return the time, UTC; by the store's clock it is at most a second early, and late by no more than a response took."""
+        if (last := self._last) is None:
+            return self._wall()
+        return last[0] + timedelta(seconds=self._monotonic() - last[1])
+
+
+class _Pool(urllib3.PoolManager):
+    """Connections whose responses set a clock."""
+
+    def __init__(self, clock: StoreClock, **options: Any) -> None:
+        super().__init__(**options)
+        self._clock = clock
+
+    def urlopen(self, *arguments: Any, **options: Any) -> urllib3.BaseHTTPResponse:
+        """Make a request as the base class does."""
+        response = super().urlopen(*arguments, **options)
+        self._clock.observe(response.headers.get("Date"))
+        return response
+
+
+def make_client(
+    options: S3Options, *, clock: StoreClock, endpoint: str | None = None, provider: Provider | None = None
+) -> Minio:
     """Return a client without retries of its own: `S3Store` retries, for all errors alike.
 
+    :param clock: is set by the responses.
     :param endpoint: replaces that of the options.
     """
     parts = urlsplit(endpoint or options.endpoint)
-    pool = urllib3.PoolManager(
+    pool = _Pool(
+        clock,
         timeout=urllib3.Timeout(connect=options.connect_seconds, read=options.read_seconds),
         maxsize=_CONNECTIONS,
         retries=False,

@@ -7,7 +7,7 @@ Signature Version 4 with query parameters.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from minio import Minio, signer
@@ -23,15 +23,15 @@ def presign(
     *,
     headers: Mapping[str, str],
     seconds: int,
-    now: datetime | None = None,
+    now: datetime,
 ) -> str:
     """Return a URL with which any caller may make one kind of request, without a request to the store.
 
     :param headers: that the request has to send as they are.
     :param seconds: lifetime.
-    :param now: start of the lifetime, UTC; None: the present.
+    :param now: start of the lifetime, UTC, by the store's clock.
     """
-    now, region = now or datetime.now(UTC), client._get_region(bucket)
+    region = client._get_region(bucket)
     credentials = client._provider.retrieve() if client._provider is not None else None
     if credentials is None:
         raise ValueError("a store without credentials cannot presign")

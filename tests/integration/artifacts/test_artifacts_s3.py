@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,7 +18,7 @@ import pytest
 from dressage.artifacts import Grant, download, open_store, transfer, upload
 from dressage.artifacts.opening import s3_options
 from dressage.artifacts.s3 import S3Store
-from dressage.artifacts.s3_client import FileProvider
+from dressage.artifacts.s3_client import FileProvider, StoreClock
 from dressage.artifacts.s3_options import S3Options
 from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
 
@@ -208,6 +208,25 @@ def test_a_grant_expires(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -
     store = quick(s3_server.options(grant_seconds=3600, put_grant_seconds=60))
     store.put("a", b"x")
     assert "X-Amz-Expires=60&" in store.grant_put("a").url and "X-Amz-Expires=3600&" in store.grant_get("a").url
+
+
+def test_a_grant_counts_by_the_clock_of_the_store(s3_server: S3Server, tmp_path: Path) -> None:
+    slow = StoreClock(wall=lambda: datetime.now(UTC) - timedelta(minutes=10))
+    store = S3Store("own-tests", "own", options=s3_server.options(), clock=slow)
+    source = tmp_path / "f"
+    source.write_bytes(b"contents")
+    upload(store.grant_put("late", size=8), source)
+    assert store.get("late") == b"contents"
+
+
+def test_the_clock_of_the_store_does_not_follow_the_time_of_the_machine() -> None:
+    ticks = iter([5.0, 65.0])
+    clock = StoreClock(wall=lambda: datetime(2030, 1, 1, tzinfo=UTC), monotonic=lambda: next(ticks))
+    for unreadable in (None, "", "yesterday"):
+        clock.observe(unreadable)
+    assert clock.now() == datetime(2030, 1, 1, tzinfo=UTC)
+    clock.observe("Tue, 01 Jan 2019 10:00:00 GMT")
+    assert clock.now() == datetime(2019, 1, 1, 10, 1, tzinfo=UTC)
 
 
 def test_virtual_host_style_puts_the_bucket_in_the_host_name() -> None:
