@@ -20,6 +20,7 @@ from typing import Any
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import Unavailable
 from dressage_orchestrator import wiring
 from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch
 from dressage_orchestrator.lifecycle import assignments, conversations, method
@@ -27,6 +28,7 @@ from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.settings import Settings
 from google.protobuf.wrappers_pb2 import Int32Value
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 
 class LoadSession(method.MethodSession):
@@ -75,6 +77,13 @@ class LoadMethod(method.Method):
         return LoadSession(context)
 
 
+def _retrying() -> AsyncRetrying:
+    """The local launcher's retries while the database is busy."""
+    return AsyncRetrying(
+        retry=retry_if_exception_type(Unavailable), stop=stop_after_delay(600.0), wait=wait_fixed(2.0), reraise=True
+    )
+
+
 class StreamLauncher:
     """A launcher of trainers that are streams of the process behind a socket."""
 
@@ -104,7 +113,8 @@ class StreamLauncher:
         while line := await self._reader.readline():
             ended = json.loads(line)
             self._active.pop(ended["run"], None)
-            await self._on_result(AttemptResult(ended["run"], ended["attempt"], ExitKind.DONE, ""))
+            result = AttemptResult(ended["run"], ended["attempt"], ExitKind.DONE, "")
+            await _retrying()(self._on_result, result)
 
     def submit(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
         if self._active.get(launch.run) == launch.attempt:
@@ -113,7 +123,7 @@ class StreamLauncher:
         self._spawn(self._begin(launch, starting))
 
     async def _begin(self, launch: Launch, starting: Callable[[], Awaitable[bool]]) -> None:
-        if not await starting():
+        if not await _retrying()(starting):
             self._active.pop(launch.run, None)
             return
         self._send(run=launch.run, attempt=launch.attempt, address=launch.address, token=launch.token)

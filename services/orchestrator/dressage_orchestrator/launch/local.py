@@ -11,7 +11,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ import structlog
 from dressage.artifacts.atomic import make_private_file, make_private_folder
 from dressage.errors import Unavailable
 from dressage.log_tails import without_tracebacks
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Launch, ResultListener
 
@@ -171,15 +171,19 @@ class LocalLauncher:
 
         :raises Unavailable: when the outage lasts too long; the run's next attempt then starts without this report.
         """
-        deadline = time.monotonic() + _REPORT_SECONDS
-        while True:
-            try:
-                return await report()
-            except Unavailable as error:
-                if time.monotonic() > deadline:
-                    raise
-                self._log.warning("could not report on a trainer yet", error=error.message)
-            await asyncio.sleep(_REPORT_PAUSE_SECONDS)
+
+        def log(state: RetryCallState) -> None:
+            outcome = state.outcome
+            self._log.warning("could not report on a trainer yet", error=str(outcome and outcome.exception()))
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(Unavailable),
+            stop=stop_after_delay(_REPORT_SECONDS),
+            wait=wait_fixed(_REPORT_PAUSE_SECONDS),
+            before_sleep=log,
+            reraise=True,
+        )
+        return await retrying(report)
 
     async def _run(self, launch: Launch) -> AttemptResult:
         arguments = ["--address", launch.address, "--run", launch.run, "--attempt", str(launch.attempt)]
