@@ -183,7 +183,11 @@ class LocalLauncher:
             before_sleep=log,
             reraise=True,
         )
-        return await retrying(report)
+
+        async def attempt() -> T:  # tenacity awaits coroutine functions alone
+            return await report()
+
+        return await retrying(attempt)
 
     async def _run(self, launch: Launch) -> AttemptResult:
         arguments = ["--address", launch.address, "--run", launch.run, "--attempt", str(launch.attempt)]
