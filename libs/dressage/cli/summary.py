@@ -245,11 +245,12 @@ def _report(facts: dict[str, Any]) -> str:
     """Return the score of a search: `498.2 over 100 episodes on report seeds, 95 % interval … (target 475: reached)`."""
     low, high = facts["interval"]
     count = counted(len(facts["report_returns"]), "episode")
-    shown = f"{mean_text(facts['score'])} over {count} on report seeds"
+    program = facts["session"].get("method") == "program"
+    shown = f"{mean_text(facts['score'])} over {count} on report {'states' if program else 'seeds'}"
     shown += f", 95 % interval {mean_text(low)} to {mean_text(high)}"
     if facts["target"] is None:
         return shown
-    rounding = _ROUNDING if facts["session"].get("method") == "program" else 0.0
+    rounding = _ROUNDING if program else 0.0
     reached = "reached" if facts["score"] >= facts["target"] - rounding else "not reached"
     return f"{shown} (target {facts['target']:g}: {reached})"
 
