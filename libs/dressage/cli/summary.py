@@ -175,7 +175,8 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     session = facts["session"]
     waits = "waits for your approval" if _waits_for_approval(facts) else ""
     reasons = filter(None, (_queue(session), waits, session.get("state_reason"), *_failure(session)))
-    rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], "; ".join(reason.rstrip(".") for reason in reasons)))))]
+    reason = "; ".join(text.rstrip(".") for text in reasons)
+    rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], reason))))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
     elif facts["score"]:

@@ -255,7 +255,9 @@ class ResultFolder:
         try:
             content = json.loads((self.path / ORDER).read_text("utf-8"))
             environments, methods = content["environments"], content["methods"]
-            return {str(name): n for n, name in enumerate(environments)}, {str(name): n for n, name in enumerate(methods)}
+            return {str(name): n for n, name in enumerate(environments)}, {
+                str(name): n for n, name in enumerate(methods)
+            }
         except (OSError, ValueError, LookupError, TypeError):
             return {}, {}
 

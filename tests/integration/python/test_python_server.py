@@ -89,9 +89,7 @@ def test_the_examples_of_the_page_work(address: str, client_folder: Path, monkey
 
 
 @pytest.mark.timeout(300)
-def test_the_example_of_servers_works(
-    address: str, client_folder: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_example_of_servers_works(address: str, client_folder: Path, monkeypatch: pytest.MonkeyPatch):
     (block,) = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert block.count('"gpu-host:7400"') == 2
     begun: list[dressage.Result] = []
