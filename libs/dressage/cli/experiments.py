@@ -35,6 +35,7 @@ def bench(path: Path, server: ServerOptions, *, out: Path | None, parallel: int,
     folder = ResultFolder(out or path.parent / "results" / experiment.name)
     with output.writing("--out", folder.path, expected="a folder that can be written to"):
         folder.path.mkdir(parents=True, exist_ok=True)
+        folder.set_order([cell.environment for cell in planned], [method.name for method in experiment.methods])
 
     def shown(cell: Cell, record: Record | None, problem: str, done: int) -> None:
         text = problem if record is None else _result(record)

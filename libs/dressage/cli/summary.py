@@ -175,7 +175,8 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     session = facts["session"]
     waits = "waits for your approval" if _waits_for_approval(facts) else ""
     reasons = filter(None, (_queue(session), waits, session.get("state_reason"), *_failure(session)))
-    rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], "; ".join(reasons)))))]
+    reason = "; ".join(text.rstrip(".") for text in reasons)
+    rows: list[tuple[str, str]] = [("state", ": ".join(filter(None, (facts["state"], reason))))]
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
     elif facts["score"]:
@@ -219,9 +220,14 @@ def _queue(session: dict[str, Any]) -> str:
 
 
 def _failure(session: dict[str, Any]) -> list[str]:
-    failure = session.get("failure", {})
-    message = failure.get("message", "")
-    return [part for part in (message if message != session.get("state_reason") else "", failure.get("remedy")) if part]
+    """Return message and remedy of a failure, each where the text before does not contain it."""
+    failure, shown = session.get("failure", {}), session.get("state_reason", "")
+    parts = []
+    for part in (failure.get("message", ""), failure.get("remedy", "")):
+        if part and part not in shown:
+            parts.append(part)
+            shown += part
+    return parts
 
 
 def _score(judgment: dict[str, Any]) -> str:
@@ -240,11 +246,12 @@ def _report(facts: dict[str, Any]) -> str:
     """Return the score of a search: `498.2 over 100 episodes on report seeds, 95 % interval … (target 475: reached)`."""
     low, high = facts["interval"]
     count = counted(len(facts["report_returns"]), "episode")
-    shown = f"{mean_text(facts['score'])} over {count} on report seeds"
+    program = facts["session"].get("method") == "program"
+    shown = f"{mean_text(facts['score'])} over {count} on report {'states' if program else 'seeds'}"
     shown += f", 95 % interval {mean_text(low)} to {mean_text(high)}"
     if facts["target"] is None:
         return shown
-    rounding = _ROUNDING if facts["session"].get("method") == "program" else 0.0
+    rounding = _ROUNDING if program else 0.0
     reached = "reached" if facts["score"] >= facts["target"] - rounding else "not reached"
     return f"{shown} (target {facts['target']:g}: {reached})"
 
@@ -291,6 +298,8 @@ def _resume(facts: dict[str, Any]) -> list[str]:
     session, state = facts["session"], facts["state"]
     spec = session.get("spec", {})
     kind = session.get("exhausted_budget", "")
+    # Without a model, a policy of the user's own is the only round.
+    only_policy = spec.get("code", {}).get("policy_source") and spec.get("model", "").startswith("template/")
     if spec.get("model", "").startswith("recorded/"):  # only a server with the recordings can continue it
         return []
     if state == "exhausted" and kind in _BUDGETS:
@@ -299,10 +308,10 @@ def _resume(facts: dict[str, Any]) -> list[str]:
         return [f" --budget-{_BUDGETS[kind]} {2 * limit:.15g}"]
     if state == "exhausted":
         known = "no better reward is known" in session.get("state_reason", "")
-        return [] if known or spec.get("reward", {}).get("train_only") else [" --iterations 1"]
+        return [] if known or only_policy or spec.get("reward", {}).get("train_only") else [" --iterations 1"]
     if state == "failed":
         reason = session.get("failure", {}).get("reason", "")
-        return [] if reason.startswith(_UNCHANGED) else [""]
+        return [] if (only_policy and reason == "NO_POLICY") or reason.startswith(_UNCHANGED) else [""]
     return [""] if state == "cancelled" else []
 
 

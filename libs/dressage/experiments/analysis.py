@@ -26,7 +26,7 @@ _TASKS_FOR_AGGREGATES = 2
 
 @dataclass(frozen=True)
 class Results:
-    """Results in the order in which environments and methods first occur."""
+    """Results; environments and methods have the order in which they first occur."""
 
     records: Sequence[Record]
 

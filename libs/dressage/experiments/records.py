@@ -25,6 +25,7 @@ from dressage.sdk.progress import target as target_of
 RESULTS = "results.jsonl"
 REVISIONS = "revisions.jsonl"
 STRIPS = "strips"
+ORDER = "order.json"
 _MAX_POINTS = 400
 _MAX_EXPLANATION = 4000
 
@@ -224,8 +225,16 @@ class ResultFolder:
             _append(self.path / REVISIONS, line)
         _append(self.path / RESULTS, asdict(record))
 
+    def set_order(self, environments: Sequence[str], methods: Sequence[str]) -> None:
+        """Store the order of the experiment's environments and methods, in which `records` returns the results.
+
+        :raises OSError: if the folder cannot be written.
+        """
+        content = {"environments": list(dict.fromkeys(environments)), "methods": list(dict.fromkeys(methods))}
+        atomic.write_bytes(self.path / ORDER, json.dumps(content, ensure_ascii=False, indent=1).encode() + b"\n")
+
     def records(self) -> list[Record]:
-        """Return the results, in the order of their first lines.
+        """Return the results in the order of the experiment; without a stored order, in that of their first lines.
 
         :raises InvalidArgument: naming the file and the line that is no result.
         """
@@ -234,7 +243,23 @@ class ResultFolder:
         for number, line in _lines(path):
             record = _record(line, f"{path}, line {number}")
             records[record.cell] = record
-        return list(records.values())
+        environments, methods = self._order()
+        last = len(environments), len(methods)
+        return sorted(
+            records.values(),
+            key=lambda entry: (environments.get(entry.environment, last[0]), methods.get(entry.method, last[1])),
+        )
+
+    def _order(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the stored places of environments and methods; empty if there is no such file, or a damaged one."""
+        try:
+            content = json.loads((self.path / ORDER).read_text("utf-8"))
+            environments, methods = content["environments"], content["methods"]
+            return {str(name): n for n, name in enumerate(environments)}, {
+                str(name): n for n, name in enumerate(methods)
+            }
+        except (OSError, ValueError, LookupError, TypeError):
+            return {}, {}
 
     def strip(self, cell: str) -> Path:
         """Return the file with pictures of a cell's policy; it need not exist."""

@@ -132,7 +132,7 @@ def load_experiment(path: Path) -> Experiment:
     except ImportError as error:
         message = f"an experiment needs PyYAML: {install_command('experiments')}"
         raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
-    text = read_source(path, field="EXPERIMENT")
+    text = read_source(path, field="FILE")
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 60.0
 _LOG_BYTES = 20_000_000
 _RECORDINGS_FILE = "recordings.path"
+_MAX_RECORDINGS = 20
 
 Stop = Callable[[], Awaitable[None]]
 
@@ -77,8 +78,8 @@ class LocalStack:
         :param api_base: API endpoint of the language model's provider.
         :param api_bases: further endpoints, which sessions may choose for single roles.
         :param metrics: host:port of the Prometheus metrics of all services; None: no metrics.
-        :param recordings: folder of recorded sessions, for models named `recorded/NAME`; by default the last one that a stack
-            on this data folder was given, so that an interrupted replay can be continued.
+        :param recordings: folder of recorded sessions, for models named `recorded/NAME`; those that earlier stacks on
+            this data folder were given are searched after it, so that an interrupted replay can be continued.
         :param console: host:port of the console, under the same rule as `address`; None: no console.
         :param log: output of the log as text; by default JSON lines in `logs/server.log` of the data folder.
         :raises FailedPrecondition: if another server runs on the folder, or an extra is not installed.
@@ -201,30 +202,35 @@ def _make_folder(data_dir: Path) -> None:
         ) from error
 
 
-def recordings_of(data_dir: Path, given: Path | None) -> Path | None:
-    """The folder of recorded sessions, which the data folder remembers; None if there is none."""
+def recordings_of(data_dir: Path, given: Path | None) -> list[Path]:
+    """The folders of recorded sessions that stacks on the data folder were given, the latest first.
+
+    An interrupted replay of any of them can be continued. Folders that do not exist are left out.
+    """
     from dressage.artifacts.atomic import write_bytes
 
     path = data_dir / _RECORDINGS_FILE
-    if given is not None:
-        write_bytes(path, os.fsencode(given.absolute()))
-        return given
     try:
-        known = Path(os.fsdecode(path.read_bytes()))
+        known = [Path(os.fsdecode(name)) for name in path.read_bytes().split(b"\0") if name]
     except OSError:
-        return None
-    return known if known.is_dir() else None
+        known = []
+    if given is not None:
+        given = given.absolute()
+        known = [given, *(folder for folder in known if folder != given)][:_MAX_RECORDINGS]
+        write_bytes(path, b"\0".join(os.fsencode(folder) for folder in known))
+    return [folder for folder in known if folder.is_dir() or folder == given]
 
 
-def _model_settings(api_base: str | None, api_bases: Sequence[str], recordings: Path | None) -> dict[str, Any]:
+def _model_settings(api_base: str | None, api_bases: Sequence[str], recordings: Sequence[Path]) -> dict[str, Any]:
     """Settings of llm-agent; those that are not given are read from the environment."""
     settings: dict[str, Any] = {}
     if api_base:
         settings["api_base"] = api_base
     if api_bases:
         settings["api_bases"] = dict.fromkeys(api_bases, "")
-    if recordings is not None:
-        settings["recordings"] = str(recordings)
+    if recordings:
+        settings["recordings"], *earlier = map(str, recordings)
+        settings["earlier_recordings"] = tuple(earlier)
     return settings
 
 

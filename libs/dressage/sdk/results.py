@@ -298,8 +298,9 @@ def collect(session: pb.Session, client: Client, connection: Connection, curve: 
 
 def failure(session: pb.Session) -> SessionFailed:
     """The error of a session that failed."""
-    parts = [session.failure.message or session.state_reason or "it failed", session.failure.remedy]
-    text = f"{session.name} failed: {' '.join(filter(None, parts))}"
+    message, remedy = session.failure.message or session.state_reason or "it failed", session.failure.remedy
+    more = f"{'' if message.endswith('.') else '.'} {remedy}" if remedy and remedy not in message else ""
+    text = f"{session.name} failed: {message}{more}"
     return SessionFailed(text, reason=session.failure.reason or None, metadata={"session": session.name})
 
 

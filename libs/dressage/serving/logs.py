@@ -15,6 +15,8 @@ from dressage.terminal import printable, raw_stream
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _QUIET = ("alembic.runtime.plugins",)
 """Loggers whose messages at the level `info` are one for each plug-in of a library."""
+_APART = ("dbos",)
+"""Loggers that do not propagate, and write to standard error themselves if they have no handler."""
 _SECRET_HINTS = ("token", "secret", "password", "api_key", "authorization")
 _NOT_SECRET = frozenset({"input_tokens", "output_tokens", "tokens", "resume_token", "page_token"})
 
@@ -68,6 +70,8 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(_LEVELS[level])
+    for name in _APART:
+        logging.getLogger(name).handlers[:], logging.getLogger(name).propagate = [handler], False
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING if level == "info" else _LEVELS[level])
 

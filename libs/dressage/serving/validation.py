@@ -23,12 +23,16 @@ class MessageValidator:
             self._validator.validate(message)
         except protovalidate.ValidationError as error:
             violations = error.violations
-            shown = "; ".join(
-                f"{_path(violation)}: {violation.proto.message} (got {_shown(violation.field_value)})"
-                for violation in violations[:5]
-            )
+            shown = "; ".join(map(_line, violations[:5]))
             first = _path(violations[0]) if violations else ""
             raise InvalidArgument(shown, field=first, reason="INVALID_FIELD") from None
+
+
+def _line(violation: Any) -> str:
+    field, got = _path(violation), _shown(violation.field_value)
+    if violation.proto.rule_id == "string.in":  # its own message lists the empty text, which means the default
+        return f"{field}: invalid value (got {got}); expected one of {', '.join(filter(None, violation.rule_value))}"
+    return f"{field}: {violation.proto.message} (got {got})"
 
 
 def _path(violation: Any) -> str:

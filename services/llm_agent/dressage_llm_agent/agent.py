@@ -106,7 +106,7 @@ class Agent:
         self._store = store
         self._attachments = AttachmentLoader(store)
         self._vision = vision or Vision()
-        self._recordings = recordings or Recordings(None)
+        self._recordings = recordings or Recordings()
         self._default_model = default_model
         self._redactor = redactor
         self._metrics = metrics

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,13 @@ _REASONS = {
 
 
 class Recordings:
-    """A folder with a recording in each sub-folder.
+    """Folders with a recording in each sub-folder.
 
-    :param folder: None if none is configured.
+    :param folders: the first one that has a recording of a name is used; empty if none is configured.
     """
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self._folders = tuple(folders)
 
     def describe(self, model: str) -> ModelDescription:
         """Describe a recording as a model: free of cost, and configured if it exists."""
@@ -76,16 +76,18 @@ class Recordings:
         name = model.removeprefix(PREFIX)
         if not _NAME.fullmatch(name):
             raise InvalidArgument(field="model", value=model[:80], expected=f"{PREFIX}NAME, of a-z, 0-9, - and _")
-        if self._folder is None:
+        if not self._folders:
             message = (
                 f"no folder of recordings is configured for the model {model}: start the server with "
                 "`dressage serve --recordings FOLDER`, or use `dressage run --replay` without a server"
             )
             raise FailedPrecondition(message, reason="NO_RECORDING")
-        folder = self._folder / name
-        if not (folder / "llm").is_dir():
-            raise FailedPrecondition(f"there is no recording {name}: no folder {folder}/llm", reason="NO_RECORDING")
-        return Recording(name, folder)
+        places = [folder / name for folder in self._folders]
+        for place in places:
+            if (place / "llm").is_dir():
+                return Recording(name, place)
+        missing = " or ".join(f"{place}/llm" for place in places)
+        raise FailedPrecondition(f"there is no recording {name}: no folder {missing}", reason="NO_RECORDING")
 
 
 class Recording:

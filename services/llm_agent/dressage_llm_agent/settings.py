@@ -26,6 +26,7 @@ class Settings(ServingSettings):
     store_url: str = Field("", description="artifact store for the journal: a path or s3://bucket/prefix; empty: none")
     default_model: str = Field(MODEL, description="model of tasks without one")
     recordings: str = Field("", description="folder of recorded sessions, for models recorded/NAME; empty: none")
+    earlier_recordings: tuple[str, ...] = Field((), description="further such folders, for recordings that it lacks")
     api_base: str | None = Field(None, description="address of an OpenAI-compatible server, for all models")
     api_key: SecretStr | None = Field(None, description="key for all models")
     api_bases: dict[str, SecretStr] = Field(

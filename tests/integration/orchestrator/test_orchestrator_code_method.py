@@ -168,6 +168,14 @@ async def test_a_persons_policy_needs_no_model(stack: Stack) -> None:
     assert [entry.author for entry in rounds] == ["user"] and stack.neighbours.agent.tasks == []
 
 
+async def test_a_persons_broken_policy_is_theirs_to_correct(stack: Stack) -> None:
+    session, *_ = await play(
+        stack, Author([]), model="template/v1", max_iterations=0, code={"policy_source": "# bad\n"}
+    )
+    assert session.failure.reason == "NO_POLICY" and "no policy of the only round" in session.failure.message
+    assert session.failure.remedy == "correct the policy of policy_source"
+
+
 async def test_no_model_is_an_error_with_a_remedy(stack: Stack) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         await play(stack, Author([]), model="template/v1")

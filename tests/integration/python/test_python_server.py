@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,6 +85,26 @@ def test_the_examples_of_the_page_work(address: str, client_folder: Path, monkey
     assert "def reward(state" in trained.reward_source
     assert {"state_changed", "progress", "evaluation_finished"} <= kinds
     assert names["evaluation"].lengths == (40,) * 5, "evaluated with the options that it was trained with"
+    assert not (client_folder / "home").exists(), "nothing ran here"
+
+
+@pytest.mark.timeout(300)
+def test_the_example_of_servers_works(address: str, client_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    (block,) = re.findall(r"^```py\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert block.count('"gpu-host:7400"') == 2
+    begun: list[dressage.Result] = []
+
+    def run(*arguments: Any, play: Callable[..., dressage.Result] = dressage.run, **given: Any) -> dressage.Result:
+        begun.append(play(*arguments, **TINY, iterations=1, **given))
+        return begun[0]
+
+    monkeypatch.setattr(dressage, "run", run)
+    monkeypatch.setattr(dressage, "result", functools.partial(dressage.result, quiet=True))
+    names: dict[str, Any] = {"dressage": dressage}
+    exec(compile(block.replace("gpu-host:7400", address), str(PAGE), "exec"), names)
+    result = names["result"]
+    assert begun[0].state in ("pending", "running") and result.session == begun[0].session
+    assert result.state == "exhausted" and result.environment == "Hopper-v5" and result.policy is not None
     assert not (client_folder / "home").exists(), "nothing ran here"
 
 

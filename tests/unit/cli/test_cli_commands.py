@@ -150,6 +150,15 @@ def test_a_failed_session_prints_reason_and_remedy(server: Background, capsys: p
     assert "failed: REWARD_REJECTED; line 3: no such field; fix the line" in text
 
 
+def test_a_failed_session_prints_a_remedy_once(server: Background, capsys: pytest.CaptureFixture[str]):
+    reason = "the evaluation failed: it is not installed. Install it"
+    session = session_pb2.Session(state=session_pb2.SESSION_STATE_FAILED, state_reason=reason)
+    session.failure.CopyFrom(session_pb2.Failure(reason="R", message=reason, remedy="Install it"))
+    server.fake.ended = session
+    assert invoke(RUN) == 1
+    assert capsys.readouterr().out.count("Install it") == 1
+
+
 def test_detach_returns_at_once_and_prints_how_to_follow(server: Background, capsys: pytest.CaptureFixture[str]):
     assert invoke([*RUN, "--detach"]) == 0
     text = capsys.readouterr().out

@@ -83,6 +83,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     class Agent(Common):
         api_base: str | None = None
         recordings: str = ""
+        earlier_recordings: tuple[str, ...] = ()
 
     class Judge(Common):
         llm_agent_address: str = ""
@@ -192,6 +193,18 @@ async def test_a_data_folder_remembers_the_folder_of_recordings(services: Record
     await (await LocalStack.start(data)).stop()
     assert seen == ["", str(folder), str(folder)], "an interrupted replay can be continued"
     assert services.settings["dressage_llm_agent"].recordings == "", "a folder that is gone is not used"
+
+
+async def test_replays_of_different_folders_can_all_be_continued(services: Recorder, tmp_path: Path):
+    data, folders = tmp_path / "data", [tmp_path / name for name in "abc"]
+    seen = []
+    for folder in folders:
+        folder.mkdir()
+    for given in (*folders, folders[0], None):
+        await (await LocalStack.start(data, recordings=given)).stop()
+        agent = services.settings["dressage_llm_agent"]
+        seen.append([Path(each).name for each in (agent.recordings, *agent.earlier_recordings)])
+    assert seen == [["a"], ["b", "a"], ["c", "b", "a"], ["a", "c", "b"], ["a", "c", "b"]]
 
 
 def test_the_console_is_next_to_the_api_or_on_a_free_port():

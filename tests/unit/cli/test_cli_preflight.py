@@ -119,6 +119,9 @@ async def test_interrupted_sessions_are_named_and_not_continued() -> None:
             assert await preflight.interrupted(Connection(client, "joined", None)) == []
 
 
+OWN_POLICY = {"model": "template/v1", "code": {"policy_source": "class Policy: …"}}
+
+
 def facts(state: str, **session: Any) -> dict[str, Any]:
     return {"session": {"name": "sessions/s1", **session}, "state": state}
 
@@ -136,6 +139,10 @@ def facts(state: str, **session: Any) -> dict[str, Any]:
         ),
         (facts("failed", failure={"reason": "TEMPLATE_UNKNOWN_INTENT"}), []),
         (facts("failed", failure={"reason": "LLM_UNAVAILABLE"}), [""]),
+        (facts("failed", failure={"reason": "NO_POLICY"}, spec={"model": "openai/m"}), [""]),
+        (facts("failed", failure={"reason": "NO_POLICY"}, spec=OWN_POLICY), []),
+        (facts("failed", failure={"reason": "PACK_NOT_INSTALLED"}, spec=OWN_POLICY), [""]),
+        (facts("exhausted", state_reason="the only iteration is used", spec=OWN_POLICY), []),
         (facts("cancelled"), [""]),
         (facts("cancelled", spec={"model": "recorded/pole"}), []),
         (facts("succeeded"), []),

@@ -13,7 +13,7 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as pb
-from dressage.cli import guidance, listings, output, search_listing
+from dressage.cli import guidance, listings, output, search_listing, summary
 from dressage.cli.main import invoke
 from dressage.sdk import progress, screen, search_curves
 from dressage.sdk.specs import SpecOptions, make_spec
@@ -89,6 +89,13 @@ def test_run_prints_the_score_on_report_seeds(server: Background, capsys: pytest
     assert "4,000 episodes, 200 candidates, 3 more from the cache" in text
     assert "confirmed" not in text and "--format sb3" not in text
     assert server.fake.requests["CreateSession"][0].spec.parameters.target == 475
+
+
+@pytest.mark.parametrize(("method", "basis"), [("program", "report states"), ("code", "report seeds")])
+def test_a_score_states_what_it_is_measured_on(method: str, basis: str) -> None:
+    facts = {"score": 0.98, "report_returns": [1.0, 0.96], "interval": [0.96, 1.0], "target": 1.0}
+    text = summary._report({**facts, "session": {"method": method}})
+    assert text == f"0.98 over 2 episodes on {basis}, 95 % interval 0.96 to 1.00 (target 1: not reached)"
 
 
 def test_run_as_json_has_score_returns_and_episodes(server: Background, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from dressage.cli.main import invoke
 from dressage.experiments import analysis, records, report, salience
 from dressage.experiments.cells import Cell, cells, limits_of
 from dressage.experiments.published import load_published
-from dressage.experiments.records import RESULTS, Record, ResultFolder, Revision
+from dressage.experiments.records import ORDER, RESULTS, Record, ResultFolder, Revision
 from dressage.experiments.schema import load_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -192,6 +192,20 @@ def test_results_are_read_as_written_and_the_last_of_a_cell_counts(tmp_path: Pat
     assert [entry.score for entry in folder.records()] == [450.0, 300.0]
     assert folder.records()[0] == replace(first, score=450.0)
     assert folder.revisions() == {first.cell: [Revision(1, 2.0, 1.0, "the worst rollout")]}
+
+
+def test_results_have_the_order_of_the_experiment(tmp_path: Path) -> None:
+    folder = ResultFolder(tmp_path)
+    for environment, method in (("B", "last"), ("A", "last"), ("A", "first"), ("A", "dropped"), ("B", "first")):
+        folder.add(record(environment, method, 0, 1.0))
+    unordered = [(entry.environment, entry.method) for entry in folder.records()]
+    assert unordered[0] == ("B", "last")
+    folder.set_order(["A", "B", "A"], ["first", "last"])
+    ordered = [(entry.environment, entry.method) for entry in folder.records()]
+    assert ordered == [("A", "first"), ("A", "last"), ("A", "dropped"), ("B", "first"), ("B", "last")]
+    for damaged in ("{", "[]", '{"environments": 1, "methods": 2}'):
+        (tmp_path / ORDER).write_text(damaged)
+        assert len(folder.records()) == 5
 
 
 def test_a_line_that_a_kill_cut_off_loses_no_other_result(tmp_path: Path) -> None:

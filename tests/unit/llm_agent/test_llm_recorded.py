@@ -116,6 +116,16 @@ def test_a_missing_recording_is_not_configured(answer, recordings, model):
         answer(REWARD, model)
 
 
+def test_a_recording_of_an_earlier_folder_is_found(recordings, tmp_path):
+    latest = tmp_path / "latest"
+    (latest / "mine" / "llm").mkdir(parents=True)
+    settings = Settings(recordings=str(latest), earlier_recordings=(str(recordings),))
+    agent = make_agent(settings, provider=UnusedProvider())
+    assert asyncio.run(agent.describe(MODEL)).configured and asyncio.run(agent.describe("recorded/mine")).configured
+    problem = asyncio.run(agent.describe("recorded/nothing")).problem
+    assert f"no folder {latest}/nothing/llm or {recordings}/nothing/llm" in problem
+
+
 def test_without_a_folder_of_recordings_the_remedy_is_reported():
     described = asyncio.run(make_agent(Settings(), provider=UnusedProvider()).describe(MODEL))
     assert "--recordings" in described.problem

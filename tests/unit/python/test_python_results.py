@@ -121,6 +121,9 @@ def test_a_failed_session_is_an_error_with_its_remedy(server: Background):
     server.fake.ended.failure.reason = "OOM_KILLED"
     with pytest.raises(dressage.SessionFailed, match=r"sessions/s1 failed: no memory\. Lower the seeds\.") as caught:
         dressage.run("balance", env="CartPole-v1", address=server.address, quiet=True)
+    server.fake.ended.failure.message = "no memory. Lower the seeds."
+    with pytest.raises(dressage.SessionFailed, match=r"failed: no memory\. Lower the seeds\.$"):
+        dressage.run("balance", env="CartPole-v1", address=server.address, quiet=True)
     assert caught.value.reason == "OOM_KILLED" and caught.value.metadata == {"session": "sessions/s1"}
 
 

@@ -35,3 +35,11 @@ def test_a_long_text_is_shortened_and_every_problem_listed():
         MessageValidator()(v1.SessionSpec(intent="", environment="e" * 1000))
     assert "intent: " in error.value.message and "(got '')" in error.value.message
     assert "(got 1000 characters: 'eeee" in error.value.message and len(error.value.message) < 400
+
+
+def test_a_value_outside_a_list_is_refused_with_the_list():
+    spec = v1.SessionSpec(intent="run", environment="environments/CartPole-v1")
+    spec.parameters.profile = "paper"
+    with pytest.raises(InvalidArgument) as error:
+        MessageValidator()(spec)
+    assert str(error.value).endswith("profile: invalid value (got 'paper'); expected one of corrected, r2po-paper")

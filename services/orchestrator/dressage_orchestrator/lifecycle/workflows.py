@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import structlog
@@ -44,7 +45,8 @@ class _Process:
 
     engine: Engine | None = None
     methods: Methods = Methods({})
-    running: set[str] = set()
+    running: Counter[str] = Counter()
+    """Executions of each workflow. A resumed workflow has two until the earlier one, which no longer owns it, writes."""
     held: set[str] = set()
     """Sessions of earlier servers that stay interrupted."""
     lock = threading.Lock()
@@ -60,13 +62,13 @@ def _running(session: str, key: str) -> Iterator[Engine]:
     if engine is None or engine.stopping.is_set() or session in _Process.held:
         raise Interrupted
     with _Process.lock:
-        _Process.running.add(key)
+        _Process.running[key] += 1
     try:
         with structlog.contextvars.bound_contextvars(session=session):
             yield engine
     finally:
         with _Process.lock:
-            _Process.running.discard(key)
+            _Process.running -= Counter([key])
 
 
 @DBOS.workflow(name="session", max_recovery_attempts=_RECOVERY_ATTEMPTS)
@@ -310,4 +312,4 @@ class Workflows:
         if self._workflow_engine is not None:
             self._workflow_engine.dispose()
         _Process.engine, _Process.methods = None, Methods({})
-        _Process.running, _Process.held = set(), set()
+        _Process.running, _Process.held = Counter(), set()

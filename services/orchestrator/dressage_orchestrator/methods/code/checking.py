@@ -140,4 +140,5 @@ def shown(failures: Sequence[ev.CheckFailure]) -> str:
 def _line(failure: ev.CheckFailure) -> str:
     line = f" (line {failure.line})" if failure.line else ""
     seen = f"; seen: {failure.seen}" if failure.seen else ""
-    return f"{failure.rule}{line}: {failure.message}{seen}"
+    message = failure.message.rstrip(".") if seen else failure.message
+    return f"{failure.rule}{line}: {message}{seen}"

@@ -75,8 +75,11 @@ def _recorded(context: SessionContext) -> Json:
     ended = [entry for entry in rounds if _all_failed(entry.code)]
     if ended and not winners:
         failures = [candidate.failure for entry in ended for candidate in entry.code.candidates]
-        message = f"no policy of {len(ended)} rounds could be played; the last failure: {failures[-1].message}"
-        remedy = failures[-1].remedy or "use another model, more candidates, or a policy of your own as policy_source"
+        rounds_text = "the only round" if len(ended) == 1 else f"{len(ended)} rounds"
+        message = f"no policy of {rounds_text} could be played; the last failure: {failures[-1].message.rstrip('.')}"
+        others = "use another model, more candidates, or a policy of your own as policy_source"
+        own = "correct the policy of policy_source"
+        remedy = failures[-1].remedy or (own if context.spec.code.policy_source else others)
         raise FailedPrecondition(message, reason="NO_POLICY", metadata={"remedy": remedy})
     return {"winners": winners, "passed": [entry.number for entry in rounds if entry.passed]}
 

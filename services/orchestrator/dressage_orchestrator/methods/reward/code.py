@@ -159,7 +159,7 @@ def check(
 def rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
     """Return the error of code that does not pass and cannot be repaired."""
     more = f"; and {len(failures) - _MAX_SHOWN_FAILURES} more" if len(failures) > _MAX_SHOWN_FAILURES else ""
-    tries = f" after {code.repairs} repairs" if code.repairs else ""
+    tries = f" after {code.repairs} repair{'s' if code.repairs > 1 else ''}" if code.repairs else ""
     message = f"the {subject} did not pass its check{tries}: {shown(failures)}{more}"
     remedy = f"correct the {subject} and try again; `dressage check` shows what is wrong"
     return FailedPrecondition(message, reason=f"{subject.upper()}_REJECTED", metadata={"remedy": remedy})
@@ -170,7 +170,7 @@ def shown(failures: Sequence[ev.CheckFailure]) -> str:
     return "; ".join(
         f"{entry.rule}"
         + (f" (line {entry.line})" if entry.line else "")
-        + f": {entry.message}"
+        + f": {entry.message.rstrip('.')}"
         + (f"; seen: {entry.seen}" if entry.seen else "")
         for entry in failures[:_MAX_SHOWN_FAILURES]
     )
