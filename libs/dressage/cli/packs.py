@@ -15,12 +15,14 @@ from dressage.envs.packs import installing, process, registry
 from dressage.envs.packs.batched import tasks
 from dressage.envs.packs.registry import PACKS
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, Unavailable
+from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.pipe import MALFORMED, ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
 _SECONDS = 1800.0
 _PACKS = ("isaaclab",)
+_COMPILER = "dressage.envs.packs.batched.stepping:compile_kernels"
 
 
 def install(name: str, *, reinstall: bool) -> None:
@@ -43,12 +45,12 @@ def install(name: str, *, reinstall: bool) -> None:
 
 
 def _compile(pack: registry.Pack, target: Path) -> None:
-    """Compile the kernels of a pack's environments into its folder. What cannot be compiled now is compiled by each training."""
+    """Compile the kernels of a pack's environments into its folder. Trainings compile what cannot be compiled now."""
     print("compiling kernels for this machine, for minutes")
     with tempfile.TemporaryDirectory(prefix=f".{process.KERNELS}-", dir=target.parent) as temporary:
         new = Path(temporary) / "new"
         for environment in pack.environments:
-            with pack_process(pack.name, "dressage.envs.packs.batched.stepping:compile_kernels") as running:
+            with pack_process(pack.name, _COMPILER, with_gpu=True) as running:
                 try:
                     running.channel.send({"environment": environment})
                     running.channel.recv(timeout=_SECONDS)
@@ -86,12 +88,14 @@ def sync(name: str, *, write: Path | None, as_json: bool) -> None:
 
 
 @contextmanager
-def pack_process(name: str, target: str) -> Iterator[SandboxProcess]:
+def pack_process(name: str, target: str, *, with_gpu: bool = False) -> Iterator[SandboxProcess]:
     """Run a function of Dressage in a sandboxed process with the packages of an installed pack, and end it.
 
     :param target: ``module:function``.
+    :param with_gpu: give it the GPU of this machine, if there is one.
     :raises FailedPrecondition: if the pack is not installed.
     """
+    gpu = gpu_access() if with_gpu else None
     with (
         tempfile.TemporaryDirectory() as scratch,
         SandboxProcess.start(
@@ -99,9 +103,10 @@ def pack_process(name: str, target: str) -> Iterator[SandboxProcess]:
             limits=simulator_limits(PACKS[name].gigabytes),
             scratch=Path(scratch),
             packages=process.import_path(name),
-            read_only=process.readable(name),
+            read_only=(*process.readable(name), *(gpu.read_only if gpu else ())),
+            devices=gpu.devices if gpu else (),
             python=process.interpreter(name),
-            env=process.variables(name),
+            env={**process.variables(name), **({**dict(gpu.env), process.DEVICE: process.GPU} if gpu else {})},
         ) as running,
     ):
         yield running

@@ -16,9 +16,7 @@ def child_environment() -> dict[str, str]:
 
     Dressage's own settings, which may be secrets (tokens, keys), are left out.
     """
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name in _FOLDERS
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name in _FOLDERS}
     kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     kept["MUJOCO_GL"] = "egl"
     kept["PYTHONUNBUFFERED"] = "1"

@@ -86,7 +86,11 @@ def test_a_pack_is_installed_for_its_own_python(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(installing, "interpreter", lambda name: f"/opt/{name}/python3.12")
     monkeypatch.setattr(installing.shutil, "which", lambda name: tool or None)
     monkeypatch.setattr(installing.subprocess, "run", run)
+    asset = tmp_path / "packs" / "isaaclab" / "assets" / "robot.usd"
+    asset.parent.mkdir(parents=True)
+    asset.touch()
     installing.install(registry.pack("isaaclab"))
+    assert asset.exists()
     if tool:
         assert commands[0][commands[0].index("--python") + 1] == "/opt/isaaclab/python3.12"
     else:
@@ -99,5 +103,5 @@ def test_a_python_without_venv_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
     monkeypatch.setattr(installing, "interpreter", lambda name: "/bin/false")
     monkeypatch.setattr(installing.shutil, "which", lambda name: None)
-    with pytest.raises(FailedPrecondition, match="/bin/false makes no virtual environment. Install its modules venv"):
+    with pytest.raises(FailedPrecondition, match=r"/bin/false makes no virtual environment\. Install its modules venv"):
         installing.install(registry.pack("isaaclab"))

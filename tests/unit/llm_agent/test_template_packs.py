@@ -71,7 +71,11 @@ def test_a_legged_robot_that_falls_or_circles_fails():
 def test_turning_on_the_spot_is_judged_by_rate_and_place():
     left, right = (0.0, 0.0, 0.6), (0.0, 0.0, -0.6)
     assert score("turn on the spot", GO1, root_angular_velocity=left) >= 0.7
-    assert score("spin left", GO1, root_angular_velocity=left) >= 0.7 > score("spin left", GO1, root_angular_velocity=right)
+    assert (
+        score("spin left", GO1, root_angular_velocity=left)
+        >= 0.7
+        > score("spin left", GO1, root_angular_velocity=right)
+    )
     drifted = np.linspace(0.0, 5.0, 1001)[:, None] * [1.0, 0.0, 0.0]
     assert score("turn on the spot", GO1, root_angular_velocity=left, root_position=drifted) < 0.7
 

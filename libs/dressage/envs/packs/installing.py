@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from dressage.envs.packs.process import interpreter
+from dressage.envs.packs.process import ASSETS, interpreter
 from dressage.envs.packs.registry import MARKER, PACKAGES, Pack, folder_of, problem_of
 from dressage.errors import FailedPrecondition, Unavailable
 
@@ -21,7 +21,7 @@ _SECONDS = 1800.0
 
 
 def install(pack: Pack, *, again: bool = False, say: Callable[[str], None] = lambda line: None) -> Path:
-    """Install a pack, unless it is installed already; return its folder.
+    """Install a pack, unless it is installed already; return its folder. Assets in the folder stay.
 
     :param again: replace an installation that appears to be whole.
     :param say: called with a line about each stage.
@@ -43,6 +43,8 @@ def install(pack: Pack, *, again: bool = False, say: Callable[[str], None] = lam
         say(f"installing {pack.name} ({pack.title}), about {pack.megabytes} MB on disk")
         _fetch(requirements, new / PACKAGES, Path(temporary), python)
         (new / MARKER).write_text(json.dumps(pack.identity), "utf-8")
+        if (folder / ASSETS).is_dir():  # the user's
+            (folder / ASSETS).rename(new / ASSETS)
         shutil.rmtree(folder, ignore_errors=True)
         try:
             new.rename(folder)
@@ -71,7 +73,9 @@ def _pip_python(python: str, folder: Path) -> str:
     """Make a virtual environment with pip; return its interpreter."""
     done = _run([python, "-I", "-m", "venv", "--symlinks", str(folder)])
     if done.returncode != 0:
-        message = f"{python} makes no virtual environment. Install its modules venv and ensurepip, or uv:\n{_tail(done)}"
+        message = (
+            f"{python} makes no virtual environment. Install its modules venv and ensurepip, or uv:\n{_tail(done)}"
+        )
         raise FailedPrecondition(message, reason="PACK_PYTHON_MISSING")
     return str(folder / "bin" / "python")
 

@@ -18,7 +18,7 @@ _SKY = (0.3, 0.5, 0.7)
 
 
 def model_path(env_id: str) -> str:
-    """Return where the robot's model lies among the packages of its pack; empty for an environment without one."""
+    """Return where the robot's model is among the packages of its pack; empty for an environment without one."""
     return next((pack.models[env_id] for pack in PACKS.values() if env_id in pack.models), "")
 
 

@@ -38,6 +38,8 @@ def _hold(plain: float, fast: float, slow: float) -> tuple[SpeedTarget, SpeedTar
     return SpeedTarget(plain, hold=True), SpeedTarget(fast, hold=True), SpeedTarget(slow, hold=True)
 
 
+# The speeds that velocity tasks command, at most 1 m/s, and somewhat more. Not trained.
+_LEGGED: _Targets = {"run": _reach(1.0, 1.5, 0.5), "walk": _hold(0.6, 1.0, 0.3), "move": _reach(0.6, 1.2, 0.3)}
 # Reached by PPO within about a million steps: HalfCheetah runs at 4 to 7 m/s, Hopper hops and Walker2d runs at 1 to 3 m/s.
 # Slow speeds are exact ones. By gait: plain, fast, slow.
 _SPEEDS: dict[str, _Targets] = {
@@ -76,11 +78,7 @@ _SPEEDS: dict[str, _Targets] = {
         "move": _reach(0.8, 1.5, 0.5),
     },
     HUMANOID_STANDUP: {"crawl": _reach(0.3, 0.6, 0.2)},
-    # The speeds that their tasks command, at most 1 m/s, and somewhat more. Not trained.
-    **dict.fromkeys(
-        VELOCITY_TASKS,
-        {"run": _reach(1.0, 1.5, 0.5), "walk": _hold(0.6, 1.0, 0.3), "move": _reach(0.6, 1.2, 0.3)},
-    ),
+    **dict.fromkeys(VELOCITY_TASKS, _LEGGED),
 }
 # Robots are slower in directions other than forward.
 _OTHER_WAY_SHARE = 0.75

@@ -73,7 +73,7 @@ def _spin_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def _move_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
-    along, across = _velocity(intent, "trajectory")
+    along, _ = _velocity(intent, "trajectory")
     target, way = speed_target(intent), _WAYS[intent.direction]
     half = 0.5 * target.speed
     share = "full marks from 0.8"

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from dressage.envs.packs.batched.protocol import Facts, Result, Seen, Simulator, simulator_arguments
+from dressage.envs.packs.process import DEVICE
 from dressage.envs.packs.registry import PACKS
 from dressage.envs.state import Array
 from dressage.errors import Unavailable
 
 KERNELS = "DRESSAGE_KERNELS"
 """Variable with the folder of a pack's compiled kernels."""
-_DEVICE = "DRESSAGE_DEVICE"
 _COMPILED_ROWS = 2
 
 
@@ -31,7 +31,7 @@ def make(env_id: str, *, num_envs: int, max_episode_steps: int | None) -> Simula
     :raises ImportError: outside of a pack's process.
     """
     use_kernels()
-    device = os.environ.get(_DEVICE, "cpu")
+    device = os.environ.get(DEVICE, "cpu")
     (name,) = (pack.name for pack in PACKS.values() if env_id in pack.environments)
     simulator: Simulator
     if name == "mjlab":

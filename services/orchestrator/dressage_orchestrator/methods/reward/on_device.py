@@ -80,7 +80,9 @@ def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: 
     """Append a warning for a reward that cannot be compiled for the device, before its training starts."""
     text = iteration.reward.device_obstacle
     if text:
-        message = f"iteration {number} trains on CPU cores instead of pool {context.spec.pool}, with their defaults: {text}"
+        message = (
+            f"iteration {number} trains on CPU cores instead of pool {context.spec.pool}, with their defaults: {text}"
+        )
         context.store.warn("NOT_ON_DEVICE", message, iteration=number, key=f"traceable/{key}")
 
 
