@@ -1,7 +1,8 @@
-"""`dressage envs sync`, and processes of packs."""
+"""`dressage envs install` and `sync`, and processes of packs."""
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -10,16 +11,55 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dressage.cli import output
-from dressage.envs.packs import process
+from dressage.envs.packs import installing, process, registry
 from dressage.envs.packs.batched import tasks
 from dressage.envs.packs.registry import PACKS
-from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, Unavailable
+from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.pipe import MALFORMED, ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
 _SECONDS = 1800.0
 _PACKS = ("isaaclab",)
+_COMPILER = "dressage.envs.packs.batched.stepping:compile_kernels"
+
+
+def install(name: str, *, reinstall: bool) -> None:
+    """Install a pack and compile its kernels, and print each stage.
+
+    :raises NotFound: for an unknown pack.
+    :raises Unavailable: if its packages cannot be fetched.
+    :raises FailedPrecondition: if its version of Python is not there.
+    """
+    pack = registry.pack(name)
+    with output.writing(
+        "folder of environment packs",
+        str(registry.folder_of(name).parent),
+        expected="a folder that can be written to; set --data-dir or DRESSAGE_PACKS",
+    ):
+        folder = installing.install(pack, again=reinstall, say=print)
+        if pack.batched and not (folder / process.KERNELS).exists():
+            _compile(pack, folder / process.KERNELS)
+    print(f"environments: {', '.join(pack.environments)}")
+
+
+def _compile(pack: registry.Pack, target: Path) -> None:
+    """Compile the kernels of a pack's environments into its folder. Trainings compile what cannot be compiled now."""
+    print("compiling kernels for this machine, for minutes")
+    with tempfile.TemporaryDirectory(prefix=f".{process.KERNELS}-", dir=target.parent) as temporary:
+        new = Path(temporary) / "new"
+        for environment in pack.environments:
+            with pack_process(pack.name, _COMPILER, with_gpu=True) as running:
+                try:
+                    running.channel.send({"environment": environment})
+                    running.channel.recv(timeout=_SECONDS)
+                    shutil.copytree(running.scratch / process.KERNELS, new, dirs_exist_ok=True)
+                except DressageError as error:
+                    cause = (running.kill().stderr_tail.strip().splitlines() or [error.message])[-1]
+                    print(f"{environment}: no kernels were compiled, so trainings compile them: {cause}")
+        if new.exists():
+            new.rename(target)
 
 
 def sync(name: str, *, write: Path | None, as_json: bool) -> None:
@@ -48,12 +88,14 @@ def sync(name: str, *, write: Path | None, as_json: bool) -> None:
 
 
 @contextmanager
-def pack_process(name: str, target: str) -> Iterator[SandboxProcess]:
+def pack_process(name: str, target: str, *, with_gpu: bool = False) -> Iterator[SandboxProcess]:
     """Run a function of Dressage in a sandboxed process with the packages of an installed pack, and end it.
 
     :param target: ``module:function``.
+    :param with_gpu: give it the GPU of this machine, if there is one.
     :raises FailedPrecondition: if the pack is not installed.
     """
+    gpu = gpu_access() if with_gpu else None
     with (
         tempfile.TemporaryDirectory() as scratch,
         SandboxProcess.start(
@@ -61,9 +103,10 @@ def pack_process(name: str, target: str) -> Iterator[SandboxProcess]:
             limits=simulator_limits(PACKS[name].gigabytes),
             scratch=Path(scratch),
             packages=process.import_path(name),
-            read_only=process.readable(name),
+            read_only=(*process.readable(name), *(gpu.read_only if gpu else ())),
+            devices=gpu.devices if gpu else (),
             python=process.interpreter(name),
-            env=process.variables(name),
+            env={**process.variables(name), **({**dict(gpu.env), process.DEVICE: process.GPU} if gpu else {})},
         ) as running,
     ):
         yield running

@@ -83,19 +83,12 @@ def install_pack(
 ) -> None:
     """Install an environment pack, whose packages disagree with those of Dressage.
 
-    It gets a folder of its own in the data folder, or in $DRESSAGE_PACKS. Trainers need it.
+    It gets a folder of its own in the data folder, or in $DRESSAGE_PACKS. Trainers need it. The packs mjlab and isaaclab
+    compile their kernels too, for minutes.
     """
-    from dressage.cli import output
-    from dressage.envs.packs import installing, registry
+    from dressage.cli import packs
 
-    pack = registry.pack(name)
-    with output.writing(
-        "folder of environment packs",
-        str(registry.folder_of(name).parent),
-        expected="a folder that can be written to; set --data-dir or DRESSAGE_PACKS",
-    ):
-        installing.install(pack, again=reinstall, say=print)
-    print(f"environments: {', '.join(pack.environments)}")
+    packs.install(name, reinstall=reinstall)
 
 
 @environments.command("sync")

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from dressage.envs import custom
 from dressage.envs.forms import check_forms
-from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS
+from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS, PACKS
 from dressage.errors import InvalidArgument, NotFound
 
 REWARD_ENVIRONMENT_IDS: tuple[str, ...] = (
@@ -177,7 +177,9 @@ class EnvironmentCard:
     @property
     def has_video(self) -> bool:
         """Whether the renderer can draw it; False without a MuJoCo model. Custom environments have to be tried."""
-        return self.id not in _NOT_DRAWN and not self.pack and "program" not in self.methods
+        if self.pack:
+            return self.id in PACKS[self.pack].models
+        return self.id not in _NOT_DRAWN and "program" not in self.methods
 
     @property
     def field_names(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from dressage.envs.fields import BoundField, sources_of
 from dressage.envs.layout import layout_of
 from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
+from dressage.envs.packs import models
 from dressage.envs.packs.registry import PACKS
 from dressage.envs.plain import is_plain, plain
 from dressage.envs.state import Array, Raw
@@ -131,7 +132,9 @@ def _simulated(card: EnvironmentCard, env: Any) -> Source:
     simulated = env.unwrapped
     observed = _observed(bound_fields(card), card, env)
     return replace(
-        observed, read=lambda observation, steps: {**observed.read(observation, steps), **simulated.fields()}
+        observed,
+        read=lambda observation, steps: {**observed.read(observation, steps), **simulated.fields()},
+        motion=models.motion if card.has_video else observed.motion,
     )
 
 

@@ -451,7 +451,7 @@ def _terminates(card: EnvironmentCard, spec: v1.SessionSpec) -> bool:
     options = spec.environment_options
     if options.HasField("terminate_when_unhealthy"):
         return options.terminate_when_unhealthy
-    return bool(card.options.get("terminate_when_unhealthy", False))
+    return bool(card.options.get("terminate_when_unhealthy", card.can_terminate))
 
 
 def with_defaults(spec: v1.SessionSpec, method: Method, *, default_model: str, default_pool: str) -> v1.SessionSpec:

@@ -6,6 +6,9 @@ import os
 import sys
 
 from dressage.envs import custom
+from dressage.envs.packs import registry
+
+_FOLDERS = (custom.VARIABLE, registry.VARIABLE)
 
 
 def child_environment() -> dict[str, str]:
@@ -13,9 +16,7 @@ def child_environment() -> dict[str, str]:
 
     Dressage's own settings, which may be secrets (tokens, keys), are left out.
     """
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name == custom.VARIABLE
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name in _FOLDERS}
     kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     kept["MUJOCO_GL"] = "egl"
     kept["PYTHONUNBUFFERED"] = "1"

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from dressage.envs import custom
 from dressage.envs.loading import load_compiled, quiet_loading
+from dressage.envs.packs import models
 from dressage.envs.plain import is_plain
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from dressage.installation import install_command
@@ -30,6 +31,8 @@ Vector = npt.NDArray[np.float64]
 
 _MUJOCO_ONLY = "an environment simulated by MuJoCo"
 _MAX_GEOMS = 2000
+_PACK_DISTANCE = 2.0
+"""Metres from the camera to a robot of a pack, whose model has no extent of its own because of the floor."""
 _DEFAULT_ELEVATION = -20.0
 _FROM_ABOVE = -60.0
 _LIGHT_SQUARE, _DARK_SQUARE = (206, 214, 220), (150, 163, 175)
@@ -191,14 +194,16 @@ def _height(model: Any, data: Any, body: int) -> tuple[float, float]:
 
 
 def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
-    """Return the compiled stock model of a Gymnasium id, and the settings of its default camera.
+    """Return the compiled stock model of a Gymnasium id or of a pack's environment, and the settings of its default camera.
 
     :raises NotFound: if Gymnasium has no such id.
     :raises InvalidArgument: if it is not simulated by MuJoCo.
-    :raises FailedPrecondition: if a package that Gymnasium's MuJoCo environments import is missing.
+    :raises FailedPrecondition: if a package that Gymnasium's MuJoCo environments import is missing, or an environment pack.
     """
     if env_id.startswith(custom.MODEL):
         return load_compiled(custom.folder_of(env_id) / custom.MODEL_FILE), {}
+    if models.model_path(env_id):
+        return models.load_model(env_id), {"distance": _PACK_DISTANCE}
     if is_plain(env_id) or custom.module_of(env_id):  # a module of the user's own is imported in sandboxes only
         raise InvalidArgument(field="environment", value=env_id, expected=_MUJOCO_ONLY)
     import gymnasium

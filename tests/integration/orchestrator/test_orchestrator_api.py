@@ -189,6 +189,13 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     assert fixed.options_of_author == ["max_episode_steps"] and not fixed.terminates_when_unhealthy
 
 
+async def test_the_plan_states_the_terminations_of_a_packs_task(stack: Stack) -> None:
+    await stack.start()
+    spec = v1.SessionSpec(intent="walk forward", environment="environments/Mjlab-Velocity-Flat-Unitree-Go1")
+    plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+    assert plan.terminates_when_unhealthy
+
+
 async def test_pages_of_sessions_hold_each_once_newest_first(stack: Stack) -> None:
     await stack.start()
     names = [

@@ -92,9 +92,33 @@ async def test_a_written_reward_that_does_not_trace_trains_its_iteration_on_cpus
     assert first.on_device and not first.pool
     assert not second.on_device and second.pool == "local"
     message = warned_before_training(events, 2)
-    assert message.startswith(f"iteration 2 trains on CPU cores instead of pool gpu: {LINE}")
+    assert message.startswith(f"iteration 2 trains on CPU cores instead of pool gpu, with their defaults: {LINE}")
     iteration = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{session.name}/iterations/2"))
     assert iteration.reward.device_obstacle.startswith(LINE)
+
+
+async def test_an_iteration_on_cpus_has_their_defaults_and_what_is_given(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch)
+    await stack.start()
+    spec: dict[str, Any] = {**BASE, "steps_per_member": 0, "early_stop": False, "pool": "gpu", "max_iterations": 1}
+    given = {"id": "a", "hyperparameters": {"epochs": 3, "discount": 0.9}}
+
+    def answer(task: agent_pb.Task) -> agent_pb.TaskResult:
+        result = author(task)
+        if task.WhichOneof("role") == "reward_author":
+            result.reward.source += BRANCHES
+        return result
+
+    stack.neighbours.agent.answer = answer
+    session, _ = await play(stack, **spec, configs=[given])
+    preset, device = load_preset("HalfCheetah-v5"), device_preset()
+    assert session.spec.reward.steps_per_member == device.steps_factor * preset.steps_per_member
+    task = training(stack, session)
+    values = task.members[0].hyperparameters
+    assert task.pool == "local" and task.steps_per_member == preset.steps_per_member
+    assert (values.epochs, values.discount) == (3, 0.9)
+    assert not any(map(values.HasField, ("num_envs", "num_steps", "minibatch_size")))
+    assert list(values.hidden_sizes) == device.ppo["hidden_sizes"]  # later iterations may continue from its policies
 
 
 async def test_the_device_has_defaults_of_its_own_and_what_is_given_stays(stack: Stack, monkeypatch: Any) -> None:

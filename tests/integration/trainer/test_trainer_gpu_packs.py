@@ -16,6 +16,7 @@ from dressage.envs import EnvOptions, load_card
 from dressage.envs.packs import process, registry
 from dressage.envs.packs.batched.client import PackBatch
 from dressage.envs.packs.registry import PACKS
+from dressage.policies import load as load_policy
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.process import SandboxProcess
@@ -100,3 +101,7 @@ def test_a_whole_training_with_an_external_reward_ends_in_a_policy(environment: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=3000, env={**os.environ, **folders})
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)
+    (member,) = tmp_path.glob("artifacts/sessions/*/iterations/1/assignments/train/members/*")
+    card = load_card(environment)
+    assert load_policy(member / "policy").act(np.zeros(card.observation_size)).shape == (card.action_size,)
+    assert len(list(member.glob("videos/*.mp4"))) == card.has_video

@@ -180,7 +180,7 @@ def test_a_simulator_that_hangs_is_ended_and_named(player, monkeypatch):
 def test_a_reinstallation_replaces_a_damaged_pack(packages, monkeypatch):
     _without_numpy(packages)
 
-    def fetch(requirements, target, temporary):
+    def fetch(requirements, target, temporary, python):
         target.mkdir()
         (target / "whole").touch()
 

@@ -19,6 +19,8 @@ HUMANOID = "Humanoid-v5"
 STANDUP = "HumanoidStandup-v5"
 PUSHER = "Pusher-v5"
 CARTPOLE = "CartPole-v1"
+GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
+ISAAC_CARTPOLE = "Isaac-Cartpole-Direct"
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,29 @@ KNOWN: tuple[Known, ...] = (
     # CartPole
     _known(CARTPOLE, "balance the pole at the middle of the track", "balance", "centred"),
     _known(CARTPOLE, "balance the pole while moving to the right", "balance", "rightward"),
+    # Tasks of environment packs
+    _known(GO1, "walk forward", "walk forward"),
+    _known(GO1, "walk backward", "walk backward"),
+    _known(GO1, "turn on the spot", "spin"),
+    _known(GO1, "stand still", "stand"),
+    _known(GO1, "make the Go1 trot ahead quickly", "run forward", "fast"),
+    _known(GO1, "the quadruped should walk to the left at 0.5 m/s without falling", "walk left", "upright", speed=0.5),
+    _known(
+        GO1,
+        "walk forward slowly without turning, with little energy",
+        "walk forward",
+        "slow",
+        "unturned",
+        "energy_saving",
+    ),
+    _known(GO1, "move to the right smoothly", "move right", "smooth"),
+    _known(GO1, "turn left slowly", "spin left", "slow"),
+    _known(GO1, "spin clockwise as fast as possible", "spin right", "fast"),
+    _known(GO1, "balance and do not move", "stand"),
+    _known(ISAAC_CARTPOLE, "keep the pole upright", "balance", "upright"),
+    _known(ISAAC_CARTPOLE, "keep the pole upright in the middle of the rail", "balance", "upright", "centred"),
+    _known(ISAAC_CARTPOLE, "balance the pole to the left, smoothly", "balance", "leftward", "smooth"),
+    _known(ISAAC_CARTPOLE, "balance efficiently", "balance", "energy_saving"),
 )
 
 
@@ -199,6 +224,10 @@ class Declined:
 
 
 DECLINED: tuple[Declined, ...] = (
+    Declined(GO1, "crouch low", "its card has no standing height"),
+    Declined(GO1, "jump", "its state has no heights of feet"),
+    Declined(GO1, "walk forward at 5 m/s", "too fast"),
+    Declined(ISAAC_CARTPOLE, "swing the pole up", "another task"),
     Declined(CHEETAH, "flip", "does not say which way to turn over"),
     Declined(CHEETAH, "run forward and then do a front flip", "a sequence, and a flip"),
     Declined(CHEETAH, "juggle three balls", "nothing to juggle with"),

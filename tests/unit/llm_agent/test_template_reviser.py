@@ -13,7 +13,7 @@ from dressage_llm_agent.template.author import answer, write_reward
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.reviser import read_weights, revise
 from dressage_llm_agent.template.reward_plan import plan_reward
-from paraphrases import CHEETAH, HOPPER, KNOWN, PENDULUM
+from paraphrases import ANT, CHEETAH, GO1, HOPPER, ISAAC_CARTPOLE, KNOWN, PENDULUM
 
 INTENTS = [(CHEETAH, "run forward fast"), (HOPPER, "hop forward smoothly"), (PENDULUM, "balance the pole")]
 
@@ -123,6 +123,10 @@ def test_it_reports_notes_that_it_does_not_address():
         (HOPPER, "hop forward smoothly", "even smoother", "smooth"),
         (HOPPER, "hop forward", "use less energy", "effort"),
         (PENDULUM, "balance the pole", "keep to the centre of the rail", "place"),
+        (ANT, "walk forward", "without turning", "unturned"),
+        (GO1, "walk forward", "without turning", "heading"),
+        (GO1, "walk forward", "more upright", "upright"),
+        (ISAAC_CARTPOLE, "keep the pole upright", "in the middle of the rail", "place"),
     ],
 )
 def test_a_note_on_a_quality_is_addressed_in_later_revisions_too(environment, intent, note, term):

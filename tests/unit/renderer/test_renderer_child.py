@@ -6,9 +6,11 @@ import pytest
 from dressage_renderer.child import child_environment
 
 
-def test_it_has_the_folder_of_environments_and_no_secret(monkeypatch: pytest.MonkeyPatch):
+def test_it_has_the_folders_of_environments_and_no_secret(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", "/data/environments")
+    monkeypatch.setenv("DRESSAGE_PACKS", "/data/packs")
     monkeypatch.setenv("DRESSAGE_RENDERER_AUTH_TOKEN", "secret")
     given = child_environment()
     assert given["DRESSAGE_ENVIRONMENTS"] == "/data/environments"
+    assert given["DRESSAGE_PACKS"] == "/data/packs"
     assert "secret" not in given.values()

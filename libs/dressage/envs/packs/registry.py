@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Pack:
     :param batched: whether its simulator steps many environments at once, so that rewards train on them.
     :param python: minor version of Python that its packages need; empty: any that runs Dressage.
     :param gigabytes: memory limit of its processes.
+    :param models: MuJoCo models of robots among its packages, by environment, from which recorded states are drawn.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Pack:
     batched: bool = False
     python: str = ""
     gigabytes: int = 2
+    models: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def requirements(self) -> bytes:
@@ -79,6 +82,7 @@ PACKS = {
             single=True,
             batched=True,
             gigabytes=6,
+            models={"Mjlab-Velocity-Flat-Unitree-Go1": "mjlab/asset_zoo/robots/unitree_go1/xmls/go1.xml"},
         ),
         Pack(
             "isaaclab",

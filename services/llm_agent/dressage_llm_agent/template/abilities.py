@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dressage.envs.packs.batched.words import TASKS
+from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS
+
 HALF_CHEETAH = "HalfCheetah-v5"
 HOPPER = "Hopper-v5"
 INVERTED_PENDULUM = "InvertedPendulum-v5"
@@ -22,6 +25,15 @@ HUMANOID = "Humanoid-v5"
 HUMANOID_STANDUP = "HumanoidStandup-v5"
 PUSHER = "Pusher-v5"
 CART_POLE = "CartPole-v1"
+
+VELOCITY_TASKS: tuple[str, ...]
+"""Tasks of environment packs in which a legged robot follows a velocity."""
+CART_POLE_TASKS: tuple[str, ...]
+"""Tasks of environment packs with a pole on a cart, whose episodes continue when the pole falls."""
+VELOCITY_TASKS, CART_POLE_TASKS = (
+    tuple(name for name in PACK_ENVIRONMENT_IDS if name in TASKS and TASKS[name].category == category)
+    for category in ("velocity", "cartpole")
+)
 
 _SPINS = ("spin", "spin left", "spin right")
 _FOUR_WAYS = ("forward", "backward", "left", "right")
@@ -41,6 +53,7 @@ class Abilities:
     :param planar: it moves in the vertical x-z plane.
     :param falls: it falls unless it balances, so that balancing means standing.
     :param erect: it has a torso with a height and a tilt, so that `upright` and `low` apply.
+    :param crouches: its card has a standing height, so that `low` applies.
     :param turns: its heading is independent of its direction of motion, so that not turning applies.
     :param effort: its actions differ in strength, so that saving energy applies.
     """
@@ -50,6 +63,7 @@ class Abilities:
     max_speed: float = 0.0
     planar: bool = True
     erect: bool = True
+    crouches: bool = True
     turns: bool = False
     effort: bool = True
     falls: bool = False
@@ -138,6 +152,22 @@ ABILITIES: Mapping[str, Abilities] = {
         planar=False,
         erect=False,
         effort=False,
+    ),
+    **dict.fromkeys(
+        VELOCITY_TASKS,
+        Abilities(
+            (*_moves("walk", "run", "move", ways=_FOUR_WAYS), "stand", *_SPINS),
+            frozenset({"quadruped", "dog", "unitree"}),
+            max_speed=2.0,
+            planar=False,
+            crouches=False,
+            turns=True,
+            falls=True,
+        ),
+    ),
+    **dict.fromkeys(
+        CART_POLE_TASKS,
+        Abilities(("balance",), frozenset({"pole", "cart", "rail", "cartpole"}), planar=False, erect=False),
     ),
 }
 """By environment, in the order of listings."""

@@ -197,6 +197,7 @@ def qualities_of(environment: str, kind: Kind) -> frozenset[str]:
     """Return the qualities that a kind of behaviour can have in an environment."""
     able = ABILITIES[environment]
     odd = set() if able.erect or kind == "balance" else {"upright", "low"}
+    odd |= set() if able.crouches else {"low"}
     odd |= set() if able.turns else {"unturned"}
     odd |= set() if able.effort else {"energy_saving", "smooth"}
     return QUALITIES[kind] - odd

@@ -41,7 +41,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     # The path of a swimmer or a crawler wriggles: it is measured between the ends of seconds.
     path = "distance_by_second" if len(place_fields(card)) > 1 else "float(np.abs(np.diff(x)).sum())"
     parts = [
-        _rate("speed", f"{sign}mean_velocity", target, evidence="mean_velocity_m_s", unit="m/s", way=way),
+        rate_grade("speed", f"{sign}mean_velocity", target, evidence="mean_velocity_m_s", unit="m/s", way=way),
         graded(
             "direction",
             f"{sign}(x[-1] - x[0]) / max({path}, 1e-9)",
@@ -177,7 +177,7 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     signs = {"left": "", "right": "-"}
     measure = f"{signs[intent.direction]}{total}" if intent.direction else f"abs({total})"
     way = {"left": "to the left", "right": "to the right"}.get(intent.direction, "either way")
-    parts = [_rate("turning", measure, spin_target(intent), evidence="mean_rate_rad_s", unit="rad/s", way=way)]
+    parts = [rate_grade("turning", measure, spin_target(intent), evidence="mean_rate_rad_s", unit="rad/s", way=way)]
     if places := place_fields(card):
         parts.append(_stays(places))
     return parts
@@ -319,7 +319,7 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     return parts
 
 
-def _rate(name: str, measure: str, target: SpeedTarget, *, evidence: str, unit: str, way: str) -> Grade:
+def rate_grade(name: str, measure: str, target: SpeedTarget, *, evidence: str, unit: str, way: str) -> Grade:
     """A mean rate with a minimum or an exact target."""
     rate = target.speed
     word = "velocity" if unit == "m/s" else "rate of turning"

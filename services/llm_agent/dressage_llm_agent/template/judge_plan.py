@@ -10,15 +10,18 @@ from collections.abc import Callable, Mapping
 
 from dressage.envs.cards import EnvironmentCard
 
+from dressage_llm_agent.template import cart_pole_tasks, velocity_tasks
 from dressage_llm_agent.template import judge_grades as grades
+from dressage_llm_agent.template.abilities import CART_POLE_TASKS, VELOCITY_TASKS
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.plans import Grade, JudgePlan, graded
-from dressage_llm_agent.template.targets import has, low_height, standing_height
+from dressage_llm_agent.template.targets import has, level, low_height, standing_height
 
 _ALL_CONTROLS = ("random", "untrained", "motionless", "time_reversed")
 _FORWARDS_IN_TIME = ("random", "untrained", "motionless")
 
-_BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Grade]]] = {
+_Builders = Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Grade]]]
+_BUILDERS: _Builders = {
     "move": grades.move,
     "stand": grades.stand,
     "jump": grades.jump,
@@ -29,11 +32,15 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Grade]]]
     "rise": grades.rise,
     "balance": grades.balance,
 }
+_OF_PACKS: Mapping[str, _Builders] = {
+    **dict.fromkeys(VELOCITY_TASKS, velocity_tasks.GRADES),
+    **dict.fromkeys(CART_POLE_TASKS, cart_pole_tasks.GRADES),
+}
 
 
 def plan_judge(intent: ParsedIntent, card: EnvironmentCard) -> JudgePlan:
     """Return the criteria of a judge for an intent."""
-    parts = _BUILDERS[intent.kind](intent, card)
+    parts = _OF_PACKS.get(card.id, _BUILDERS)[intent.kind](intent, card)
     if card.can_terminate:
         parts.append(_endurance())
     parts += _quality_grades(intent, card)
@@ -71,14 +78,14 @@ def _quality_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         title = "spends little energy"
         parts.append(_quality("energy", measure, 0.9, 0.3, "mean_squared_action", title, about, "efficiency"))
     if "upright" in intent.qualities and intent.kind != "balance":
-        if has(card, "upright"):
+        if has(card, "upright") or has(card, "root_gravity"):
             about = "mean cosine of the tilt: full marks from 0.9, none below 0.5"
-            measure, low, high, seen = "trajectory.upright.mean()", 0.5, 0.9, "mean_cosine_of_tilt"
+            measure, low, high, seen = f"{level('trajectory', card)}.mean()", 0.5, 0.9, "mean_cosine_of_tilt"
         else:
             about = "mean absolute pitch: full marks up to 0.3 rad, none from 1 rad"
             measure, low, high, seen = "np.abs(trajectory.pitch).mean()", 1.0, 0.3, "mean_pitch_rad"
         parts.append(_quality("upright", measure, low, high, seen, "stays upright", about, "posture"))
-    if "unturned" in intent.qualities:
+    if "unturned" in intent.qualities and has(card, "yaw"):
         about = "mean turn away from the first heading: full marks up to 0.3 rad, none from 1.2 rad"
         measure = "np.abs(trajectory.yaw - trajectory.yaw[0]).mean()"
         parts.append(_quality("unturned", measure, 1.2, 0.3, "mean_turn_rad", "keeps its heading", about, "posture"))

@@ -90,7 +90,7 @@ def _decline(text: str, environment: str, why: str) -> InvalidArgument:
 def _normalise(text: str) -> str:
     lowered = text.lower().replace("’", "'")
     lowered = lowered.replace("n't", " not").replace("half-cheetah", "halfcheetah")
-    return lowered.replace("-", " ")
+    return lowered.replace("-", " ").replace("go1", "quadruped")
 
 
 def _take_speed(text: str) -> tuple[str, float | None]:

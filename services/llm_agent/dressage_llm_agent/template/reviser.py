@@ -51,6 +51,7 @@ _HELP: Mapping[str, tuple[tuple[str, float], ...]] = {
     "smooth": (("smooth", 3.0), ("effort", 2.0)),
     "energy": (("effort", 2.0),),
     "low": (("low", 2.0),),
+    "heading": (("heading", 2.0),),
 }
 # Tried after the weights: more exploration, then smaller and longer steps.
 _HYPERPARAMETERS: tuple[tuple[dict[str, HyperparameterValue], str], ...] = (

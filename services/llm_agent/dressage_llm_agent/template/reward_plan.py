@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 
 from dressage.envs.cards import EnvironmentCard
 
+from dressage_llm_agent.template import cart_pole_tasks, velocity_tasks
 from dressage_llm_agent.template import reward_terms as terms
 from dressage_llm_agent.template.abilities import (
     ANT,
+    CART_POLE_TASKS,
     DOUBLE_PENDULUM,
     HALF_CHEETAH,
     HOPPER,
@@ -23,11 +25,12 @@ from dressage_llm_agent.template.abilities import (
     PUSHER,
     REACHER,
     SWIMMER,
+    VELOCITY_TASKS,
     WALKER,
 )
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.plans import RewardPlan, Term
-from dressage_llm_agent.template.targets import has, joint_velocities, low_height, standing_height
+from dressage_llm_agent.template.targets import has, level, low_height, mean_squared_rate, standing_height
 
 # Weights of the squared action, where actions differ in strength: plain (about the stock weight, if any), and with the quality
 # `energy_saving`.
@@ -43,9 +46,12 @@ _EFFORT: Mapping[str, tuple[float, float]] = {
     HUMANOID: (0.1, 0.5),
     HUMANOID_STANDUP: (0.01, 0.1),
     PUSHER: (0.02, 0.1),
+    **dict.fromkeys(VELOCITY_TASKS, (0.002, 0.02)),
+    **dict.fromkeys(CART_POLE_TASKS, (0.01, 0.1)),
 }
 
-_BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] = {
+_Builders = Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]]
+_BUILDERS: _Builders = {
     "move": terms.move,
     "stand": terms.stand,
     "jump": terms.jump,
@@ -56,13 +62,17 @@ _BUILDERS: Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]] 
     "rise": terms.rise,
     "balance": terms.balance,
 }
+_OF_PACKS: Mapping[str, _Builders] = {
+    **dict.fromkeys(VELOCITY_TASKS, velocity_tasks.TERMS),
+    **dict.fromkeys(CART_POLE_TASKS, cart_pole_tasks.TERMS),
+}
 
 
 def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:
     """Return the terms of a reward for an intent."""
-    parts = _BUILDERS[intent.kind](intent, card)
+    parts = _OF_PACKS.get(card.id, _BUILDERS)[intent.kind](intent, card)
     if card.can_terminate:
-        parts.append(_alive(intent))
+        parts.append(_alive(intent, card))
     parts += _quality_terms(intent, card)
     if intent.environment in _EFFORT:
         parts.append(_effort(intent))
@@ -72,19 +82,18 @@ def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:
 def _quality_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     parts = []
     if "smooth" in intent.qualities:
-        names = joint_velocities(card)
-        changes = " + ".join(f"np.square(next_state.{name} - state.{name})" for name in names)
+        change = mean_squared_rate("next_state.{name} - state.{name}", card)
         meaning = "cost of the mean squared change of joint rates in a step, (rad/s)^2"
         latex = r"\overline{(\Delta\dot q)^2}"
-        parts.append(Term("smooth", -0.01, f"({changes}) / {len(names)}.0", meaning, latex))
+        parts.append(Term("smooth", -0.01, change, meaning, latex))
     if "upright" in intent.qualities and intent.kind != "balance":
-        if has(card, "upright"):
-            meaning = "cost of the tilt: 0 upright, 1 on the side"
-            parts.append(Term("upright", -2.0, "1.0 - next_state.upright", meaning, r"(1 - \cos\varphi)"))
+        if has(card, "upright") or has(card, "root_gravity"):
+            meaning, tilt = "cost of the tilt: 0 upright, 1 on the side", f"1.0 - {level('next_state', card)}"
+            parts.append(Term("upright", -2.0, tilt, meaning, r"(1 - \cos\varphi)"))
         else:
             meaning = "cost of the squared pitch, rad^2"
             parts.append(Term("upright", -1.0, "np.square(next_state.pitch)", meaning, r"\varphi^2"))
-    if "unturned" in intent.qualities:
+    if "unturned" in intent.qualities and has(card, "yaw"):
         meaning = "cost of the squared heading, rad^2"
         parts.append(Term("unturned", -0.5, "np.square(next_state.yaw)", meaning, r"\psi^2"))
     if intent.low:
@@ -96,8 +105,8 @@ def _quality_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     return parts
 
 
-def _alive(intent: ParsedIntent) -> Term:
-    expression = "np.ones_like(next_state.x_velocity)"
+def _alive(intent: ParsedIntent, card: EnvironmentCard) -> Term:
+    expression = f"np.ones_like(next_state.{'x_velocity' if has(card, 'x_velocity') else 'time'})"
     return Term(
         "alive",
         terms.alive_bonus(intent.environment),

@@ -12,9 +12,9 @@ from dressage_llm_agent.template.targets import (
     distance_field,
     foot_heights,
     has,
-    joint_velocities,
     level,
     lowest,
+    mean_squared_rate,
     place_fields,
     speed_target,
     spin_target,
@@ -55,10 +55,10 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     alive = alive_bonus(card.id) if card.can_terminate else 0.0
     way, symbol = intent.direction, f"{sign}v_{axis}"
     if not target.hold and alive > max(1.0, weight * target.speed):
-        parts = [_bounded_speed(velocity, target.speed, way=way, weight=alive, symbol=symbol)]
+        parts = [bounded_speed(velocity, target.speed, way=way, weight=alive, symbol=symbol)]
     else:
         held = max(_HELD, alive)
-        parts = [_rate("speed", velocity, target, way=way, unit=unit, weight=weight, symbol=symbol, held=held)]
+        parts = [rate_term("speed", velocity, target, way=way, unit=unit, weight=weight, symbol=symbol, held=held)]
     # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
     if len(place_fields(card)) > 1 and card.id != SWIMMER:
         other = "y" if axis == "x" else "x"
@@ -79,7 +79,7 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         way = " + ".join(f"np.abs(next_state.{name})" for name in places)
         parts.append(Term("still", -0.5, speed, "cost of the speed, m/s", "|v|"))
         parts.append(Term("place", -0.1, way, "cost of the distance from the start, m", "|x|"))
-    parts.append(_quiet(card))
+    parts.append(quiet(card))
     if tips_over(card):
         parts.append(_posture(card))
     return parts
@@ -124,7 +124,7 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     sign = "-" if intent.direction == "right" else ""
     rate = f"{sign}next_state.{turning_rate_field(card)}"
     way = "clockwise" if sign else "counterclockwise"
-    parts = [_rate("turning", rate, spin_target(intent), way=way, unit="rad/s", symbol=rf"{sign}\omega")]
+    parts = [rate_term("turning", rate, spin_target(intent), way=way, unit="rad/s", symbol=rf"{sign}\omega")]
     if places := place_fields(card):
         distance = " + ".join(f"np.square(next_state.{name})" for name in places)
         parts.append(Term("place", -0.2, distance, "cost of the squared distance from the start, m^2", "|x|^2"))
@@ -207,7 +207,7 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     return [angle, place]
 
 
-def _bounded_speed(velocity: str, target: float, *, way: str, weight: float, symbol: str) -> Term:
+def bounded_speed(velocity: str, target: float, *, way: str, weight: float, symbol: str) -> Term:
     """Velocity up to somewhat more than the target, so that a large weight does not reward a leap that ends in a fall."""
     return Term(
         "speed",
@@ -218,7 +218,7 @@ def _bounded_speed(velocity: str, target: float, *, way: str, weight: float, sym
     )
 
 
-def _rate(
+def rate_term(
     name: str,
     rate: str,
     target: SpeedTarget,
@@ -260,8 +260,7 @@ def _posture(card: EnvironmentCard) -> Term:
     return Term("posture", 1.0, expression, meaning, r"(\min(\cos\varphi, 0.5) - 0.5)")
 
 
-def _quiet(card: EnvironmentCard) -> Term:
-    names = joint_velocities(card)
-    squares = " + ".join(f"np.square(next_state.{name})" for name in names)
+def quiet(card: EnvironmentCard) -> Term:
+    """A small cost of motion of the joints."""
     meaning = "cost of the mean squared joint rate, (rad/s)^2"
-    return Term("quiet", -0.02, f"({squares}) / {len(names)}.0", meaning, r"\overline{\dot q^2}")
+    return Term("quiet", -0.02, mean_squared_rate("next_state.{name}", card), meaning, r"\overline{\dot q^2}")

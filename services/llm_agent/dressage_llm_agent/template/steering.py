@@ -27,6 +27,7 @@ _EMPHASIS: Mapping[str, tuple[tuple[str, ...], float]] = {
     "energy_saving": (("effort",), 2.0),
     "upright": (("upright", "angle"), 2.0),
     "low": (("low",), 2.0),
+    "unturned": (("unturned", "heading"), 2.0),
     "centred": (("place",), 2.0),
     "rightward": (("place",), 2.0),
     "leftward": (("place",), 2.0),

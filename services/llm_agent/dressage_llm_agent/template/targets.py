@@ -13,6 +13,7 @@ from dressage_llm_agent.template.abilities import (
     HUMANOID,
     HUMANOID_STANDUP,
     SWIMMER,
+    VELOCITY_TASKS,
     WALKER,
 )
 from dressage_llm_agent.template.intents import ParsedIntent
@@ -37,6 +38,8 @@ def _hold(plain: float, fast: float, slow: float) -> tuple[SpeedTarget, SpeedTar
     return SpeedTarget(plain, hold=True), SpeedTarget(fast, hold=True), SpeedTarget(slow, hold=True)
 
 
+# The speeds that velocity tasks command, at most 1 m/s, and somewhat more. Not trained.
+_LEGGED: _Targets = {"run": _reach(1.0, 1.5, 0.5), "walk": _hold(0.6, 1.0, 0.3), "move": _reach(0.6, 1.2, 0.3)}
 # Reached by PPO within about a million steps: HalfCheetah runs at 4 to 7 m/s, Hopper hops and Walker2d runs at 1 to 3 m/s.
 # Slow speeds are exact ones. By gait: plain, fast, slow.
 _SPEEDS: dict[str, _Targets] = {
@@ -75,6 +78,7 @@ _SPEEDS: dict[str, _Targets] = {
         "move": _reach(0.8, 1.5, 0.5),
     },
     HUMANOID_STANDUP: {"crawl": _reach(0.3, 0.6, 0.2)},
+    **dict.fromkeys(VELOCITY_TASKS, _LEGGED),
 }
 # Robots are slower in directions other than forward.
 _OTHER_WAY_SHARE = 0.75
@@ -83,6 +87,7 @@ _SPINS = {
     SWIMMER: _reach(0.2, 0.4, 0.15),
     ANT: _reach(0.6, 1.2, 0.4),
     HUMANOID: _reach(0.4, 0.8, 0.25),
+    **dict.fromkeys(VELOCITY_TASKS, _reach(0.5, 1.0, 0.3)),
 }
 # Mean rates of turning over, in turns a second: plain, fast.
 FLIPS = (0.1, 0.25)
@@ -140,6 +145,8 @@ def distance_field(card: EnvironmentCard) -> str:
 
 def level(owner: str, card: EnvironmentCard) -> str:
     """1 where the torso is the right way up, 0 on its side, -1 upside down, as Python."""
+    if has(card, "root_gravity"):
+        return f"(-{owner}.root_gravity[:, 2])"
     return f"{owner}.upright" if has(card, "upright") else f"np.cos({owner}.pitch)"
 
 
@@ -165,6 +172,18 @@ def joint_velocities(card: EnvironmentCard) -> tuple[str, ...]:
     """Return the names of the scalar fields that are joint rates in rad/s, without those of the torso."""
     names = (entry.name for entry in card.fields if entry.shape == () and entry.unit == "rad/s")
     return tuple(name for name in names if name not in _TORSO_RATES)
+
+
+def mean_squared_rate(rate: str, card: EnvironmentCard) -> str:
+    """Return the mean over the joints of a squared rate, as Python.
+
+    :param rate: Python with ``{name}`` for the name of a field with joint rates.
+    """
+    if has(card, "joint_velocities"):
+        return f"np.square({rate.format(name='joint_velocities')}).mean(-1)"
+    names = joint_velocities(card)
+    squares = " + ".join(f"np.square({rate.format(name=name)})" for name in names)
+    return f"({squares}) / {len(names)}.0"
 
 
 _TORSO_RATES = frozenset({"pitch_velocity", "roll_velocity", "heading_velocity", "yaw_velocity"})

@@ -11,8 +11,6 @@ from dressage.sandbox.limits import simulator_limits
 
 from dressage_trainer.lease.sandboxes import SandboxSpec
 
-_DEVICE = "DRESSAGE_DEVICE"
-
 
 def of_pack(spec: SandboxSpec, pack: str, *, with_gpu: bool = False) -> SandboxSpec:
     """Return how the same process is started with the packages of a pack.
@@ -23,7 +21,7 @@ def of_pack(spec: SandboxSpec, pack: str, *, with_gpu: bool = False) -> SandboxS
     env = process.variables(pack)
     gpu = gpu_access() if with_gpu else None
     if gpu is not None:
-        env |= {**dict(gpu.env), _DEVICE: "cuda:0"}
+        env |= {**dict(gpu.env), process.DEVICE: process.GPU}
     return replace(
         spec,
         packages=process.import_path(pack),

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from dressage.envs.packs.batched.protocol import Facts, Result, Seen, Simulator, simulator_arguments
+from dressage.envs.packs.process import DEVICE
 from dressage.envs.packs.registry import PACKS
 from dressage.envs.state import Array
 from dressage.errors import Unavailable
 
 KERNELS = "DRESSAGE_KERNELS"
 """Variable with the folder of a pack's compiled kernels."""
-_DEVICE = "DRESSAGE_DEVICE"
+_COMPILED_ROWS = 2
 
 
 def make(env_id: str, *, num_envs: int, max_episode_steps: int | None) -> Simulator:
@@ -30,7 +31,7 @@ def make(env_id: str, *, num_envs: int, max_episode_steps: int | None) -> Simula
     :raises ImportError: outside of a pack's process.
     """
     use_kernels()
-    device = os.environ.get(_DEVICE, "cpu")
+    device = os.environ.get(DEVICE, "cpu")
     (name,) = (pack.name for pack in PACKS.values() if env_id in pack.environments)
     simulator: Simulator
     if name == "mjlab":
@@ -61,6 +62,16 @@ def _copy(source: Path, target: Path) -> None:
             _copy(entry, target / entry.name)
         else:
             shutil.copyfile(entry, target / entry.name)
+
+
+def compile_kernels(channel: Any) -> None:
+    """Sandbox target: make and step the environment of the first message, so that Warp compiles what a training uses."""
+    env_id = str(channel.recv(timeout=None)["environment"])
+    stepper = Stepper(make(env_id, num_envs=_COMPILED_ROWS, max_episode_steps=None))
+    stepper.reset(0)
+    stepper.step(np.zeros((_COMPILED_ROWS, len(stepper.simulator.facts().action))))
+    stepper.restart(np.zeros(1, np.int64))
+    channel.send({})
 
 
 class Stepper:

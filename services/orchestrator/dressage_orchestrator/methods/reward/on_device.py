@@ -8,10 +8,14 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage.envs.tasks import is_simulated
 from dressage.training.device_preset import device_preset
+from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.methods.reward.code import shown
 from dressage_orchestrator.methods.reward.spec import continues
+
+_BATCH = ("num_envs", "num_steps", "minibatch_size", "epochs")
+"""Defaults of the device that depend on its thousands of environments. The network's size does not, and policies continue."""
 
 
 def refusal(spec: v1.SessionSpec) -> str:
@@ -76,8 +80,38 @@ def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: 
     """Append a warning for a reward that cannot be compiled for the device, before its training starts."""
     text = iteration.reward.device_obstacle
     if text:
-        message = f"iteration {number} trains on CPU cores instead of pool {context.spec.pool}: {text}"
+        message = (
+            f"iteration {number} trains on CPU cores instead of pool {context.spec.pool}, with their defaults: {text}"
+        )
         context.store.warn("NOT_ON_DEVICE", message, iteration=number, key=f"traceable/{key}")
+
+
+def as_trained(context: SessionContext, iteration: v1.Iteration) -> tuple[v1.SessionSpec, v1.Iteration]:
+    """Return the session's spec and an iteration with the values of its training, which may have moved to CPU cores.
+
+    There, values of the device's preset give way to those of the environment's, except the network's size. A value that the
+    caller gave stays, unless it equals the preset's.
+    """
+    if not requested(context) or not iteration.reward.device_obstacle:
+        return context.spec, iteration
+    spec, moved = v1.SessionSpec(), v1.Iteration()
+    spec.CopyFrom(context.spec)
+    moved.CopyFrom(iteration)
+    factor, preset = device_preset().steps_factor, load_preset(context.environment)
+    if spec.reward.steps_per_member == factor * preset.steps_per_member:
+        spec.reward.steps_per_member //= factor
+        spec.reward.max_steps_per_member //= factor
+    for config in moved.reward.configs:
+        _clear(config.hyperparameters)
+    return spec, moved
+
+
+def _clear(values: v1.Hyperparameters) -> None:
+    preset = v1.Hyperparameters(**device_preset().ppo)
+    preset.minibatch_size = min(preset.minibatch_size, values.num_envs * values.num_steps)
+    for name in _BATCH:
+        if getattr(values, name) == getattr(preset, name):
+            values.ClearField(name)
 
 
 def assign(context: SessionContext, iteration: v1.Iteration, task: work.TrainAssignment) -> None:

@@ -113,7 +113,7 @@ def train_assignment(
 
     :param affordable: environment steps of a member for which the budget suffices; 0: no limit.
     """
-    spec = context.spec
+    spec, iteration = on_device.as_trained(context, iteration)
     assignment = work.TrainAssignment(environment=context.environment, reward_source=source)
     assignment.backend, assignment.algorithm = spec.reward.backend, spec.reward.algorithm
     assignment.options.CopyFrom(spec.environment_options)
@@ -219,9 +219,10 @@ def _affordable_steps(context: SessionContext, number: int) -> int:
 
     :raises Exhausted: when it does not suffice for the expected steps.
     """
-    session, iteration = context.store.get(), context.store.iteration(number)
-    members = len(iteration.reward.configs) * context.spec.reward.seeds
-    needed = members * steps_of(context.spec, iteration)
+    session = context.store.get()
+    spec, iteration = on_device.as_trained(context, context.store.iteration(number))
+    members = len(iteration.reward.configs) * spec.reward.seeds
+    needed = members * steps_of(spec, iteration)
     spent = budget.used_up(session, now=context.store.now(), next_env_steps=needed)
     if spent is not None:
         raise Exhausted(spent[1], kind=spent[0])
