@@ -29,6 +29,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
   const { ref, width } = useElementSize()
   const plot = useRef<uPlot | null>(null)
   const target = useRef<HTMLDivElement>(null)
+  const marked = useRef<number | null>(null)
   const scheme = useComputedColorScheme('light')
   const shown = lines.filter((line) => line.x.length > 0)
   const banded = shown.filter((line) => line.low !== undefined && line.high !== undefined)
@@ -51,6 +52,19 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
   useEffect(() => {
     if (!drawn || target.current === null) return
     const style = getComputedStyle(document.documentElement)
+    /** State the values at a position: under the pointer, or else under the marker. */
+    const readOut = (chart: uPlot, at: number | null | undefined): void => {
+      const box = target.current?.parentElement?.parentElement?.querySelector<HTMLElement>('[data-readout]')
+      if (box === null || box === undefined) return
+      const values = at == null ? [] : shown.map((line, index) => [line.label, nearest(chart.data[index + 1], at)] as const).filter(([, value]) => value !== null)
+      box.textContent =
+        at == null
+          ? ''
+          : `${compact(chart.data[0][at] ?? 0)}: ${values
+              .slice(0, 6)
+              .map(([label, value]) => `${shown.length > 1 ? `${label} ` : ''}${short(value!)}`)
+              .join('  ')}`
+    }
     const ink = style.getPropertyValue('--mantine-color-dimmed').trim()
     const grid = scheme === 'dark' ? 'rgba(255,255,255,0.07)' : 'rgba(0,0,0,0.07)'
     const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: '11px system-ui', size: 30, gap: 4 }
@@ -105,28 +119,15 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
             chart.ctx.restore()
           },
         ],
-        setCursor: [
-          (chart) => {
-            const box = target.current?.parentElement?.querySelector<HTMLElement>('[data-readout]')
-            if (box === null || box === undefined) return
-            const at = chart.cursor.idx
-            box.textContent =
-              at === null || at === undefined
-                ? ''
-                : `${compact(chart.data[0][at] ?? 0)}: ` +
-                  shown
-                    .map((line, index) => [line.label, nearest(chart.data[index + 1], at)] as const)
-                    .filter(([, value]) => value !== null)
-                    .slice(0, 6)
-                    .map(([label, value]) => `${shown.length > 1 ? `${label} ` : ''}${short(value!)}`)
-                    .join('  ')
-          },
-        ],
+        setCursor: [(chart) => readOut(chart, chart.cursor.idx ?? marked.current)],
       },
     }
     const chart = new uPlot(options, data, target.current)
     plot.current = chart
-    const unmark = marker === undefined ? undefined : mark(chart, marker)
+    const unmark = marker === undefined ? undefined : mark(chart, marker, (at) => {
+      marked.current = at
+      if (chart.cursor.idx == null) readOut(chart, at)
+    })
     return () => {
       unmark?.()
       plot.current = null
@@ -155,8 +156,8 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
   )
 }
 
-/** Draw a marker over a chart, without drawing the chart anew. */
-function mark(chart: uPlot, marker: Marker): () => void {
+/** Draw a marker over a chart, without drawing the chart anew. @param onPlace is given the index of the values at the marker. */
+function mark(chart: uPlot, marker: Marker, onPlace: (index: number) => void): () => void {
   const line = document.createElement('div')
   line.className = 'chart-marker'
   chart.over.append(line)
@@ -165,6 +166,7 @@ function mark(chart: uPlot, marker: Marker): () => void {
     const left = chart.valToPos(at, 'x')
     line.hidden = !(left >= 0 && left <= chart.over.clientWidth)
     line.style.transform = `translateX(${left}px)`
+    onPlace(chart.valToIdx(at))
   }
   const stop = marker.subscribe((x) => {
     at = x

@@ -175,7 +175,7 @@ export function Sessions() {
                 variant="light"
                 onClick={() =>
                   modals.confirm({
-                    title: `Delete ${chosen.size} sessions?`,
+                    title: `Delete ${chosen.size} ${chosen.size === 1 ? 'session' : 'sessions'}?`,
                     text: 'Running ones are cancelled. Deleted sessions stay in the trash, from which they can be restored.',
                     action: 'Delete',
                     onConfirm: () => each('deleted', (name) => sessions.deleteSession({ name, force: true })),

@@ -177,25 +177,27 @@ function Waiting({ sessions, now }: { sessions: Session[]; now: number }) {
   if (sessions.length === 0) return null
   return (
     <Panel title="Sessions that wait" pad="sm">
-      <Table fz="sm" verticalSpacing={6}>
-        <Table.Tbody>
-          {sessions.slice(0, 100).map((session) => {
-            const since = seconds(session.createTime)
-            return (
-              <Table.Tr key={session.name}>
-                <Table.Td>
-                  <Anchor component={Link} to="/sessions/$id" params={{ id: lastPart(session.name) } as never} size="sm" className="plain">
-                    {session.spec?.intent.slice(0, 200)}
-                  </Anchor>
-                </Table.Td>
-                <Table.Td className="numbers">{placeOf(session)}</Table.Td>
-                <Table.Td className="plain">{session.queue?.reason || session.stateReason || 'not started yet'}</Table.Td>
-                <Table.Td ta="right" className="numbers">{since === null ? '' : duration(Math.max(0, now - since))}</Table.Td>
-              </Table.Tr>
-            )
-          })}
-        </Table.Tbody>
-      </Table>
+      <Table.ScrollContainer minWidth={520}>
+        <Table fz="sm" verticalSpacing={6} aria-label="Sessions that wait">
+          <Table.Tbody>
+            {sessions.slice(0, 100).map((session) => {
+              const since = seconds(session.createTime)
+              return (
+                <Table.Tr key={session.name}>
+                  <Table.Td>
+                    <Anchor component={Link} to="/sessions/$id" params={{ id: lastPart(session.name) } as never} size="sm" className="plain">
+                      {session.spec?.intent.slice(0, 200)}
+                    </Anchor>
+                  </Table.Td>
+                  <Table.Td className="numbers one-line">{placeOf(session)}</Table.Td>
+                  <Table.Td className="plain">{session.queue?.reason || session.stateReason || 'not started yet'}</Table.Td>
+                  <Table.Td ta="right" className="numbers">{since === null ? '' : duration(Math.max(0, now - since))}</Table.Td>
+                </Table.Tr>
+              )
+            })}
+          </Table.Tbody>
+        </Table>
+      </Table.ScrollContainer>
     </Panel>
   )
 }

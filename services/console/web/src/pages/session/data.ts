@@ -10,7 +10,10 @@ export function useSession(name: string) {
   return useQuery({
     queryKey: ['session', name, 'resource'],
     queryFn: ({ signal }) => sessions.getSession({ name }, { signal }),
-    refetchInterval: (query) => (query.state.data !== undefined && isOver(query.state.data.state) ? false : 5_000),
+    refetchInterval: ({ state: { data } }) => {
+      if (data !== undefined && isOver(data.state)) return false
+      return data?.queue === undefined ? 5_000 : 2_000 // places change without an event
+    },
   })
 }
 
@@ -72,6 +75,17 @@ export function rolloutsOf(assignments: Assignment[]): Recorded[] {
     }
   }
   return all.sort((a, b) => b.step - a.step || a.owner.localeCompare(b.owner))
+}
+
+/** The recorded rollout that a video shows. */
+export function filmOf(video: string, all: Recorded[]): Rollout | undefined {
+  return all.find(({ rollout }) => rollout.video === video)?.rollout
+}
+
+/** The artifact of the recording that a video shows, with states to draw; empty: it is not known. */
+export function recordingOf(video: string, all: Recorded[]): string {
+  const artifact = filmOf(video, all)?.artifact ?? ''
+  return artifact.endsWith('.npz') ? artifact : ''
 }
 
 /** The proposal as text, and in which language. */
