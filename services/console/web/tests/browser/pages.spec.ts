@@ -184,17 +184,17 @@ print(${table}_csv(json_format.Parse(sys.stdin.read(), pb.Benchmark())), end="")
 }
 
 test('shows the pools, what runs and what models cost', async () => {
-  const spec = { intent: 'stand and wait', environment: 'environments/Hopper-v5', reward: { seeds: 1, stepsPerMember: '400000', earlyStop: false, maxStepsPerMember: '400000' } }
+  const spec = { intent: 'stand upright', environment: 'environments/Hopper-v5', reward: { seeds: 1, stepsPerMember: '400000', earlyStop: false, maxStepsPerMember: '400000' } }
   await server.call('CreateSession', { sessionId: 'long-1', spec })
   await page.getByRole('link', { name: 'Cluster', exact: true }).click()
   await expect(page.getByRole('heading', { name: /^Pool local/ })).toBeVisible()
-  await expect(page.getByRole('row', { name: /stand and wait.*running/ })).toContainText('Hopper-v5', { timeout: 90_000 })
-  await expect(page.getByRole('row', { name: /stand and wait/ })).toContainText('steps/s', { timeout: 90_000 })
+  await expect(page.getByRole('row', { name: /stand upright.*running/ })).toContainText('Hopper-v5', { timeout: 90_000 })
+  await expect(page.getByRole('row', { name: /stand upright/ })).toContainText('steps/s', { timeout: 90_000 })
   await expect(page.getByText('No calls of a language model')).toBeVisible()
   await expect(page.getByText('DRESSAGE_CONSOLE_PROMETHEUS_URL')).toBeVisible()
   await accessible('cluster')
   await server.call('CancelSession', { name: 'sessions/long-1' })
-  await expect(page.getByRole('row', { name: /stand and wait.*running/ })).toBeHidden({ timeout: 60_000 })
+  await expect(page.getByRole('row', { name: /stand upright.*running/ })).toBeHidden({ timeout: 60_000 })
 })
 
 test('proposes criteria to tick and edit, and sends what is ticked', async () => {

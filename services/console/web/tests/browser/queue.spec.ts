@@ -19,7 +19,7 @@ test.beforeAll(async ({ browser }) => {
   // The first one waits for a person and keeps its place meanwhile.
   await create('first', 'hop forward')
   await expect.poll(async () => (await server.call('GetSession', { name: 'sessions/first' })).awaitingApproval, { timeout: 120_000 }).toBe(1)
-  await create('second', 'hop high')
+  await create('second', 'jump upright')
   await create('third', 'hop backward')
   seen = await visit(browser)
   await seen.page.goto(server.url)
@@ -37,24 +37,24 @@ test.afterEach(() => {
 
 const row = (intent: string): Locator => seen.page.getByRole('row', { name: new RegExp(intent) })
 
-test('the list states the place of each session that waits', { tag: '@quick' }, async () => {
-  await expect(row('hop high')).toContainText(/pending\s*place 1 of 2/i)
+test('the list states the place of each session that waits', async () => {
+  await expect(row('jump upright')).toContainText(/pending\s*place 1 of 2/i)
   await expect(row('hop backward')).toContainText(/pending\s*place 2 of 2/i)
   await expect(row('hop forward')).not.toContainText('place')
-  await expect(row('hop high').getByText('place 1 of 2')).toHaveAttribute('title', REASON)
+  await expect(row('jump upright').getByText('place 1 of 2')).toHaveAttribute('title', REASON)
   expect(await barriersOf(seen.page, 'a queue in the list')).toEqual([])
 })
 
-test('the cluster lists them in the order of their places, with the reason', { tag: '@quick' }, async () => {
+test('the cluster lists them in the order of their places, with the reason', async () => {
   const { page } = seen
   await page.getByRole('link', { name: 'Cluster', exact: true }).click()
   const waiting = page.getByRole('table', { name: 'Sessions that wait' }).getByRole('row')
-  await expect(waiting).toContainText([/hop high.*place 1 of 2/, /hop backward.*place 2 of 2/])
+  await expect(waiting).toContainText([/jump upright.*place 1 of 2/, /hop backward.*place 2 of 2/])
   await expect(waiting.first()).toContainText(REASON)
   expect(await barriersOf(page, 'a queue of the cluster')).toEqual([])
 })
 
-test('a session states its place, moves up and starts without a reload', { tag: '@quick' }, async () => {
+test('a session states its place, moves up and starts without a reload', async () => {
   const { page } = seen
   await page.goto(`${server.base}sessions/third`)
   const notice = page.getByRole('status').filter({ hasText: REASON })
