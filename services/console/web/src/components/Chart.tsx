@@ -22,10 +22,23 @@ export function useColors(): (index: number) => string {
 /** A position on the x axis that moves by itself, such as the time of a player; a click on the chart moves it. */
 export type Marker = { subscribe: (listener: (x: number) => void) => () => void; seek: (x: number) => void }
 
-/** `whole`: only whole numbers are marked on the x axis. */
-type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string; marker?: Marker | undefined; whole?: boolean }
+type Props = {
+  title: string
+  lines: Line[]
+  xLabel: string
+  height?: number
+  goal?: number | undefined
+  sync?: string
+  marker?: Marker | undefined
+  /** Only whole numbers are marked on the x axis, and it need not begin at 0. */
+  whole?: boolean
+  /** Where the x axis ends at least: charts of one training have the same axis. */
+  until?: number
+  /** Whether the colours are explained below the chart. */
+  legend?: boolean
+}
 
-export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker, whole = false }: Props) {
+export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker, whole = false, until = 0, legend = false }: Props) {
   const { ref, width } = useElementSize()
   const plot = useRef<uPlot | null>(null)
   const target = useRef<HTMLDivElement>(null)
@@ -38,13 +51,17 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
     () =>
       shown.length === 0
         ? null
-        : uPlot.join([
-            ...shown.map((line) => [line.x, line.y] as uPlot.AlignedData),
-            // Bounds come after all lines, so that a line's index stays that of its series.
-            ...banded.flatMap((line) => [[line.x, line.low!] as uPlot.AlignedData, [line.x, line.high!] as uPlot.AlignedData]),
-          ]),
+        : onAxis(
+            uPlot.join([
+              ...shown.map((line) => [line.x, line.y] as uPlot.AlignedData),
+              // Bounds come after all lines, so that a line's index stays that of its series.
+              ...banded.flatMap((line) => [[line.x, line.low!] as uPlot.AlignedData, [line.x, line.high!] as uPlot.AlignedData]),
+            ]),
+            whole ? Number.POSITIVE_INFINITY : 0,
+            until,
+          ),
     // Points are appended in place; the lengths and last values state what is new.
-    [shape, shown.map((line) => `${line.x.length}:${line.y[line.y.length - 1]}`).join()],
+    [shape, shown.map((line) => `${line.x.length}:${line.y[line.y.length - 1]}`).join(), whole, until],
   )
   const near = useNear(target)
   const drawn = near && width > 0 && data !== null
@@ -152,8 +169,19 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       <Box ref={ref}>
         <Box ref={target} mih={height} role="img" aria-label={`${title} over ${xLabel}. Last values: ${last || 'none'}`} />
       </Box>
+      {legend && <Legend lines={lines} />}
     </Paper>
   )
+}
+
+/** The data on an axis from `first` to `last`, if it does not reach them: positions without values. */
+function onAxis(data: uPlot.AlignedData, first: number, last: number): uPlot.AlignedData {
+  const [x] = data
+  const before = x.length > 0 && x[0]! > first ? [first] : []
+  const after = x.length > 0 && x[x.length - 1]! < last ? [last] : []
+  if (before.length + after.length === 0) return data
+  const none = (positions: number[]) => positions.map(() => null)
+  return data.map((values, index) => (index === 0 ? [...before, ...values, ...after] : [...none(before), ...values, ...none(after)])) as uPlot.AlignedData
 }
 
 /** Draw a marker over a chart, without drawing the chart anew. @param onPlace is given the index of the values at the marker. */

@@ -84,7 +84,7 @@ async function program(page: Page): Promise<void> {
 }
 
 async function ended(id: string): Promise<void> {
-  await expect.poll(async () => (await server.call('GetSession', { name: `sessions/${id}` })).state, { timeout: 600_000, intervals: [2_000] }).toMatch(ENDED)
+  await expect.poll(async () => (await server.call('GetSession', { name: `sessions/${id}` })).state, { timeout: 1_200_000, intervals: [2_000] }).toMatch(ENDED)
 }
 
 const recorded = (name: string) => ({
@@ -93,7 +93,7 @@ const recorded = (name: string) => ({
 })
 
 test.beforeAll(async ({ browser }) => {
-  test.setTimeout(1_500_000)
+  test.setTimeout(3_000_000)
   mkdirSync(FOLDER, { recursive: true })
   server = await Server.start({ DRESSAGE_ORCHESTRATOR_MAX_RUNNING_SESSIONS: '2' }, ['--recordings', join(ROOT, 'examples/behaviours')])
   const create = (sessionId: string, spec: object) => server.call('CreateSession', { sessionId, spec })
@@ -137,6 +137,9 @@ test('takes pictures of every page', { tag: '@pictures' }, async () => {
       await page.waitForTimeout(700) // charts and lists draw after their data
       await shown.prepare?.(page)
       await page.waitForTimeout(500)
+      // Charts draw when they come near.
+      for (let top = 0; top < (await page.evaluate(() => document.documentElement.scrollHeight)); top += 600) await page.evaluate((y) => scrollTo(0, y), top)
+      await page.evaluate(() => scrollTo(0, 0))
       await page.screenshot({ path: join(FOLDER, `${shown.name}-${mode}.png`), animations: 'disabled', fullPage: true })
       const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
       if (excess > 0) tooWide.push(`${shown.name}, ${mode}: ${excess} px`)

@@ -58,10 +58,10 @@ test('a session states its place, moves up and starts without a reload', async (
   const { page } = seen
   await page.goto(`${server.base}sessions/third`)
   const notice = page.getByRole('status').filter({ hasText: REASON })
-  await expect(notice).toHaveText(`place 2 of 2: ${REASON}`)
+  await expect(notice).toHaveText(`Waits in the queue, place 2 of 2: ${REASON}.`)
   expect(await barriersOf(page, 'a session that waits')).toEqual([])
   await server.call('CancelSession', { name: 'sessions/second' })
-  await expect(notice).toHaveText(`place 1 of 1: ${REASON}`)
+  await expect(notice).toHaveText(`Waits in the queue, place 1 of 1: ${REASON}.`)
   await server.call('CancelSession', { name: 'sessions/first' })
   await expect(notice).toBeHidden({ timeout: 60_000 })
   await expect(page.getByRole('list', { name: 'Phases of iteration 1' })).toBeVisible({ timeout: 60_000 })

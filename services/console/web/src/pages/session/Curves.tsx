@@ -50,6 +50,7 @@ export function Curves({ session, live, iteration }: TabProps) {
     )
   }
   const members = [...(at?.members.values() ?? [])]
+  const until = Math.max(0, ...members.map((member) => member.steps))
   return (
     <Stack>
       {names.length > 0 && (
@@ -94,18 +95,18 @@ export function Curves({ session, live, iteration }: TabProps) {
           />
         )}
         {shown.map((name) => (
-          <Chart key={name} title={metricTitle(name)} lines={linesOf(at, name, color)} xLabel="environment steps" goal={name === "judge's score" ? goal : undefined} />
+          <Chart key={name} title={metricTitle(name)} lines={linesOf(at, name, color)} xLabel="environment steps" until={until} goal={name === "judge's score" ? goal : undefined} />
         ))}
         {terms.length > 0 &&
           members.map((member) => (
-            <Stack key={`terms ${member.id}`} gap={4}>
-              <Chart
-                title={`reward terms stacked, ${member.id}`}
-                lines={stack(terms.map((term) => member.metrics.get(term) ?? { x: [], y: [] })).map((area, index) => ({ label: terms[index]!.slice(5), ...area, color: color(index) }))}
-                xLabel="environment steps"
-              />
-              <Legend lines={terms.map((term, index) => ({ label: term.slice(5), color: color(index) }))} />
-            </Stack>
+            <Chart
+              key={`terms ${member.id}`}
+              title={`reward terms stacked, ${member.id}`}
+              lines={stack(terms.map((term) => member.metrics.get(term) ?? { x: [], y: [] })).map((area, index) => ({ label: terms[index]!.slice(5), ...area, color: color(index) }))}
+              xLabel="environment steps"
+              until={until}
+              legend
+            />
           ))}
       </SimpleGrid>
       {members.length > 0 && (

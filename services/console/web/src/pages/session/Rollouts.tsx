@@ -122,7 +122,7 @@ function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene
       title={
         <Text span fw={600} size="sm">
           {`${entry.owner} ${rollout.label}`}
-          <Text span c="dimmed" size="xs" className="numbers">{entry.step > 0 ? `  at ${compact(entry.step)} steps` : ''}</Text>
+          <Text span c="dimmed" size="xs" className="numbers">{`${entry.step > 0 ? `  at ${compact(entry.step)} steps` : ''}${entry.fresh ? ', fresh seeds' : ''}`}</Text>
         </Text>
       }
       right={

@@ -3,7 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 
 import { sessions } from '../../api/clients'
 import type { Assignment, Iteration, Rollout } from '../../gen/dressage/v1/session_pb'
-import { isOver } from '../../lib/format'
+import { isOver, lastPart } from '../../lib/format'
 import { formatProgram } from '../../lib/program'
 
 export function useSession(name: string) {
@@ -56,22 +56,24 @@ export function useAssignments(session: string, iteration: number) {
   })
 }
 
-export type Recorded = { rollout: Rollout; owner: string; step: number; last: boolean }
+/** `fresh`: whether it was recorded on the fresh seeds of a confirmation. */
+export type Recorded = { rollout: Rollout; owner: string; step: number; last: boolean; fresh: boolean }
 
 /** All recorded rollouts of assignments, the last checkpoints first. */
 export function rolloutsOf(assignments: Assignment[]): Recorded[] {
   const all: Recorded[] = []
   for (const assignment of assignments) {
+    const fresh = lastPart(assignment.name).startsWith('confirm')
     for (const member of assignment.members) {
       const last = member.evaluations.at(-1)?.envStep ?? 0n
       for (const evaluation of member.evaluations) {
         for (const rollout of evaluation.rollouts) {
-          all.push({ rollout, owner: member.name.split('/').pop() ?? '', step: Number(evaluation.envStep), last: evaluation.envStep === last })
+          all.push({ rollout, owner: member.name.split('/').pop() ?? '', step: Number(evaluation.envStep), last: evaluation.envStep === last, fresh })
         }
       }
     }
     for (const candidate of assignment.candidates) {
-      for (const rollout of candidate.rollouts) all.push({ rollout, owner: candidate.id, step: 0, last: true })
+      for (const rollout of candidate.rollouts) all.push({ rollout, owner: candidate.id, step: 0, last: true, fresh })
     }
   }
   return all.sort((a, b) => b.step - a.step || a.owner.localeCompare(b.owner))
