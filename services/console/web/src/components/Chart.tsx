@@ -14,6 +14,9 @@ export type Line = { label: string; x: number[]; y: number[]; color: string; das
 const LIGHT = ['#0072b2', '#d55e00', '#007a5a', '#aa4499', '#8a6d00', '#5b5ea6', '#b0203c', '#3b7a8f']
 const DARK = ['#56b4e9', '#ff9248', '#2fc99a', '#e78ac3', '#e6c229', '#a5a8ff', '#ff7a8a', '#7fd3e6']
 
+/** Distances of marks: 1, 2, 5, 10, … */
+const WHOLE_STEPS = Array.from({ length: 30 }, (_, index) => [1, 2, 5][index % 3]! * 10 ** Math.floor(index / 3))
+
 export function useColors(): (index: number) => string {
   const dark = useComputedColorScheme('light') === 'dark'
   return (index) => (dark ? DARK : LIGHT)[index % LIGHT.length]!
@@ -101,7 +104,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
         },
       },
       axes: [
-        { ...axis, ...(whole ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500] } : {}), values: (_, values) => values.map((value) => compact(value)) },
+        { ...axis, ...(whole ? { incrs: WHOLE_STEPS } : {}), values: (_, values) => values.map((value) => compact(value)) },
         { ...axis, size: 52, values: (_, values) => values.map((value) => short(value)) },
       ],
       series: [

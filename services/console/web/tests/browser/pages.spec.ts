@@ -17,7 +17,7 @@ const barriers: string[] = []
 const accessible = async (what: string) => void barriers.push(...(await barriersOf(page, what)))
 const overflow = (of: Page) => of.evaluate(() => document.documentElement.scrollWidth - innerWidth)
 
-test.describe.configure({ mode: 'serial', timeout: 300_000 })
+test.describe.configure({ mode: 'serial' })
 
 const REWARD = `LATEX = r"v"
 TERMS = {"speed": "forward velocity, m/s", "alive": "1 for every step"}
@@ -37,7 +37,6 @@ test.beforeAll(async ({ browser }) => {
   test.setTimeout(420_000)
   server = await Server.start({}, ['--recordings', join(ROOT, 'examples/behaviours')])
   ;({ context, page, problems } = await visit(browser))
-  context.setDefaultTimeout(60_000) // trainings run beside the page
   const environment = 'environments/Hopper-v5'
   const reward = { seeds: 2, stepsPerMember: '2048', maxStepsPerMember: '2048', evaluations: 1, evaluationEpisodes: 3 }
   await server.call('CreateSession', { sessionId: 'hop-1', spec: { intent: 'hop forward', environment, maxIterations: 2, reward } })
@@ -237,7 +236,7 @@ test('shows terms stacked, the weights of a policy, candidates and transcripts',
   await ended('code-1')
   await page.goto(`${server.base}sessions/code-1?tab=code`)
   await expect(page.getByRole('table', { name: 'Candidates' }).getByRole('row')).toHaveCount(4)
-  await page.getByRole('button', { name: 'Show candidate 2' }).click()
+  await page.getByRole('button', { name: 'show candidate 2' }).click()
   await expect(page.getByRole('region', { name: 'candidate 2' })).toContainText('class Policy')
   await accessible('candidates')
   await page.goto(`${server.base}sessions/code-1?tab=conversation`)

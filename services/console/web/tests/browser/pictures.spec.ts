@@ -61,7 +61,7 @@ async function scene(page: Page): Promise<void> {
   const view = page.getByRole('application', { name: /3D view/ })
   await expect(view.locator('canvas[data-drawn]')).toBeVisible({ timeout: 60_000 })
   await page.getByRole('slider', { name: 'Time in 3D' }).focus()
-  for (let step = 0; step < 5; step += 1) await page.keyboard.press('PageUp')
+  for (let step = 0; step < 3; step += 1) await page.keyboard.press('PageUp')
   await view.scrollIntoViewIfNeeded()
 }
 
@@ -69,7 +69,7 @@ async function measured(page: Page): Promise<void> {
   await page.getByRole('switch', { name: 'measured fields' }).check()
   await expect(page.locator('.chart-marker').first()).toBeVisible()
   await page.getByRole('slider', { name: 'Time', exact: true }).focus()
-  for (let step = 0; step < 60; step += 1) await page.keyboard.press('ArrowRight')
+  for (let step = 0; step < 3; step += 1) await page.keyboard.press('PageUp')
 }
 
 async function difference(page: Page): Promise<void> {
@@ -139,6 +139,7 @@ test('takes pictures of every page', { tag: '@pictures' }, async () => {
       await page.waitForTimeout(500)
       // Charts draw when they come near.
       for (let top = 0; top < (await page.evaluate(() => document.documentElement.scrollHeight)); top += 600) await page.evaluate((y) => scrollTo(0, y), top)
+      await page.waitForFunction(() => [...document.querySelectorAll('figure [role=img]:not([aria-label$="none"])')].every((chart) => chart.querySelector('canvas') !== null))
       await page.evaluate(() => scrollTo(0, 0))
       await page.screenshot({ path: join(FOLDER, `${shown.name}-${mode}.png`), animations: 'disabled', fullPage: true })
       const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)

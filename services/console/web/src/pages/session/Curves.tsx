@@ -42,7 +42,7 @@ export function Curves({ session, live, iteration }: TabProps) {
   const goal = session.method === 'reward' ? session.spec?.passThreshold : undefined
   const search = at?.search
   const candidates = at?.candidates.filter((entry) => entry.mean !== null) ?? []
-  if (names.length === 0 && (search?.x.length ?? 0) === 0 && candidates.length === 0) {
+  if (names.length === 0 && (search?.x.length ?? 0) === 0 && candidates.length <= 1) {
     return (
       <Empty icon={<IconChartLine size={22} />} title="No curves yet">
         They appear here as soon as training or a search begins.
@@ -86,12 +86,13 @@ export function Curves({ session, live, iteration }: TabProps) {
         {search !== undefined && search.x.length > 0 && (
           <Chart title="best score of the search" lines={[{ label: 'best', ...search, color: color(0), dots: search.x.length < 60 }]} xLabel="candidates" sync="search" />
         )}
-        {candidates.length > 0 && (
+        {candidates.length > 1 && (
           <Chart
             title="mean return of candidates"
             lines={[{ label: 'candidate', x: candidates.map((_, index) => index + 1), y: candidates.map((entry) => entry.mean ?? 0), color: color(1), dots: true }]}
             xLabel="candidates"
             sync="candidates"
+            whole
           />
         )}
         {shown.map((name) => (

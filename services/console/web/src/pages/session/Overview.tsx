@@ -25,6 +25,7 @@ export function Overview({ name, session, live, iteration }: TabProps) {
   const members = [...(at?.members.values() ?? [])]
   const warnings = live.session.warnings.filter((warning) => warning.iteration === iteration || warning.iteration === 0)
   const search = at?.search
+  const scored = (iterations.data ?? []).filter((row) => row.score !== undefined)
   return (
     <Grid gap="md">
       <Grid.Col span={{ base: 12, md: 7 }}>
@@ -67,6 +68,9 @@ export function Overview({ name, session, live, iteration }: TabProps) {
                 ))}
               </Stack>
             </Panel>
+          )}
+          {metrics.length === 0 && (search?.x.length ?? 0) === 0 && scored.length > 1 && (
+            <Chart title="score by iteration" lines={[{ label: 'score', x: scored.map((row) => row.number), y: scored.map((row) => row.score!), color: color(0), dots: true }]} xLabel="iterations" height={170} whole />
           )}
           <Panel title="Iterations" pad="sm">
             <Table.ScrollContainer minWidth={300}>

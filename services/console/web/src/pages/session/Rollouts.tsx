@@ -7,7 +7,7 @@ import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from 'react'
 
 import { artifactUrl, errorText, sessions } from '../../api/clients'
-import { Command, Empty, Panel, Problem } from '../../components/basics'
+import { Command, Empty, pageKeys, Panel, Problem } from '../../components/basics'
 import type { Marker } from '../../components/Chart'
 import type { Rollout } from '../../gen/dressage/v1/session_pb'
 import { JudgeKind } from '../../gen/dressage/v1/session_pb'
@@ -301,7 +301,7 @@ export function Synchronised({ videos, labels = videos.map((key) => key.split('/
         <ActionIcon variant="light" onClick={toggle} aria-label={playing ? 'Pause' : 'Play'}>
           {playing ? <IconPlayerPause size={16} /> : <IconPlayerPlay size={16} />}
         </ActionIcon>
-        <Slider flex={1} min={0} max={length || 1} step={0.02} value={time} onChange={seek} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time" />
+        <Slider flex={1} min={0} max={length || 1} step={0.02} value={time} onChange={seek} onKeyDown={pageKeys(seek, time, length)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time" />
         <Text size="xs" className="numbers" miw={84} ta="right">{`${time.toFixed(1)} of ${length.toFixed(1)} s`}</Text>
         <Select aria-label="Speed" size="xs" w={80} data={['0.25', '0.5', '1', '2']} value={speed} allowDeselect={false} onChange={(value) => {
           setSpeed(value ?? '1')

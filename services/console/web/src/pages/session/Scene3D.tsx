@@ -4,6 +4,7 @@ import { useElementSize } from '@mantine/hooks'
 import { IconFocusCentered, IconInfoCircle, IconPlayerPause, IconPlayerPlay, IconPlayerSkipBack, IconPlayerSkipForward, IconPlayerTrackPrev } from '@tabler/icons-react'
 import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from 'react'
 
+import { pageKeys } from '../../components/basics'
 import { compact } from '../../lib/format'
 import { Clock, placeAt, stepFrom } from '../../scene/playback'
 import { Stage } from '../../scene/stage'
@@ -15,7 +16,7 @@ import { type Take, useScene } from './useScene'
 const SPEEDS = ['0.05', '0.1', '0.25', '0.5', '1', '2']
 const KEYS = 'Arrow keys turn the view, plus and minus zoom, Space plays, comma and full stop go from state to state, F follows the robot, Home resets the view.'
 
-export const nameOf = ({ owner, step, rollout }: Recorded) => `${owner} ${rollout.label}${step > 0 ? `, ${compact(step)} steps` : ''}, seed ${rollout.seed}`
+const nameOf = ({ owner, step, rollout }: Recorded) => `${owner} ${rollout.label}, seed ${rollout.seed}${step > 0 ? `, ${compact(step)} steps` : ''}`
 
 type Props = { environment: string; entries: Recorded[]; chosen: string; onChoose: (key: string) => void }
 
@@ -186,7 +187,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
         <ActionIcon variant="default" aria-label="Next state" onClick={() => step(1)} visibleFrom="xs">
           <IconPlayerSkipForward size={16} />
         </ActionIcon>
-        <Slider flex={1} miw={130} min={0} max={length || 1} step={0.002} value={time} onChange={(to) => clock.seek(to)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time in 3D" />
+        <Slider flex={1} miw={130} min={0} max={length || 1} step={0.002} value={time} onChange={(to) => clock.seek(to)} onKeyDown={pageKeys((to) => clock.seek(to), time, length)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time in 3D" />
         <Text size="xs" className="numbers" miw={92} ta="right">{`${time.toFixed(2)} of ${length.toFixed(1)} s`}</Text>
         <Select aria-label="Speed of 3D" size="xs" w={82} data={SPEEDS.map((value) => ({ value, label: `${value} ×` }))} value={speed} allowDeselect={false} onChange={(value) => setSpeed(value ?? '1')} />
       </Group>

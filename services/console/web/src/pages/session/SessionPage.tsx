@@ -237,7 +237,7 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
       <Phases session={session} live={live} />
       {(session.failure !== undefined || (session.stateReason !== '' && ![SessionState.SUCCEEDED, SessionState.PENDING].includes(session.state))) && (
         <Alert color={session.state === SessionState.FAILED ? 'red' : session.state === SessionState.CANCELLED ? 'gray' : 'yellow'} icon={<IconAlertTriangle size={18} />} p="sm">
-          <Text size="sm" className="plain">
+          <Text size="sm" className="plain sentence">
             {session.failure?.message || session.stateReason}
           </Text>
         </Alert>
