@@ -294,14 +294,14 @@ export function Synchronised({ videos, labels = videos.map((key) => key.split('/
           </Box>
         ))}
       </SimpleGrid>
-      <Group mt="sm" gap="xs" wrap="nowrap">
+      <Group mt="sm" gap="xs">
         <ActionIcon variant="default" onClick={() => seek(0)} aria-label="To the start">
           <IconPlayerTrackPrev size={16} />
         </ActionIcon>
         <ActionIcon variant="light" onClick={toggle} aria-label={playing ? 'Pause' : 'Play'}>
           {playing ? <IconPlayerPause size={16} /> : <IconPlayerPlay size={16} />}
         </ActionIcon>
-        <Slider flex={1} min={0} max={length || 1} step={0.02} value={time} onChange={seek} onKeyDown={pageKeys(seek, time, length)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time" />
+        <Slider flex={1} miw={130} min={0} max={length || 1} step={0.02} value={time} onChange={seek} onKeyDown={pageKeys(seek, time, length)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time" />
         <Text size="xs" className="numbers" miw={84} ta="right">{`${time.toFixed(1)} of ${length.toFixed(1)} s`}</Text>
         <Select aria-label="Speed" size="xs" w={80} data={['0.25', '0.5', '1', '2']} value={speed} allowDeselect={false} onChange={(value) => {
           setSpeed(value ?? '1')

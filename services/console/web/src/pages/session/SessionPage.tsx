@@ -84,7 +84,7 @@ function Loaded({ name, session, live }: { name: string; session: Session; live:
           {numbers.length > 0 && (
             <Select
               aria-label="Iteration"
-              w={220}
+              w={{ base: 185, sm: 220 }}
               size="sm"
               allowDeselect={false}
               data={numbers.map((number) => {
