@@ -5,8 +5,9 @@ export default defineConfig({
   // One server for all tests, which follow one session from its start to its deletion.
   workers: 1,
   fullyParallel: false,
-  timeout: 180_000,
-  expect: { timeout: 30_000 },
+  // Deadlines of waits for a state, which end as soon as it is there: on two cores with a load of 50 a page takes 20 s.
+  timeout: 300_000,
+  expect: { timeout: 60_000 },
   reporter: [['list']],
   outputDir: '../../../build/console-tests',
   use: {
@@ -14,6 +15,6 @@ export default defineConfig({
     viewport: { width: 1360, height: 860 },
     permissions: ['clipboard-read', 'clipboard-write'],
     trace: 'off',
-    actionTimeout: 20_000,
+    actionTimeout: 60_000,
   },
 })

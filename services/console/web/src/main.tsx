@@ -22,12 +22,18 @@ const theme = createTheme({
   fontFamily: 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", sans-serif',
   fontFamilyMonospace: 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace',
   cursorType: 'pointer',
-  components: { Notification: { defaultProps: { closeButtonProps: { 'aria-label': 'Dismiss' } } } },
+  components: {
+    Notification: { defaultProps: { closeButtonProps: { 'aria-label': 'Dismiss' } } },
+    // Tables that fit have no empty line where the bar of wider ones is.
+    TableScrollContainer: { defaultProps: { scrollAreaProps: { offsetScrollbars: 'present' } } },
+  },
 })
 
 /** Text on light backgrounds of the same hue, at the contrast of WCAG AA also where the pointer makes them darker. */
 const ON_LIGHT = { yellow: '#a05300', orange: '#a9380b', teal: '#076f50', cyan: '#096677', red: '#ac2424', blue: '#155999', grape: '#832d98' }
-const light = Object.fromEntries(Object.entries(ON_LIGHT).map(([name, color]) => [`--mantine-color-${name}-light-color`, color]))
+/** White text on a button under the pointer, at the same contrast. */
+const hover = { '--mantine-color-cyan-filled-hover': '#095d6c' }
+const light = { ...hover, ...Object.fromEntries(Object.entries(ON_LIGHT).map(([name, color]) => [`--mantine-color-${name}-light-color`, color])) }
 
 const client = new QueryClient({
   defaultOptions: {
@@ -53,7 +59,7 @@ addEventListener('vite:preloadError', (event) => {
 
 const show = () => createRoot(document.getElementById('root')!).render(
   <StrictMode>
-    <MantineProvider theme={theme} cssVariablesResolver={() => ({ variables: {}, light, dark: {} })} defaultColorScheme="auto" getStyleNonce={() => nonce}>
+    <MantineProvider theme={theme} cssVariablesResolver={() => ({ variables: {}, light, dark: hover })} defaultColorScheme="auto" getStyleNonce={() => nonce}>
       <QueryClientProvider client={client}>
         <Notifications position="bottom-right" />
         <RouterProvider router={router} />

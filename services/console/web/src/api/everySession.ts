@@ -6,11 +6,11 @@ import { sessions } from './clients'
 const PAGE_SIZE = 200
 const MOST = 5_000
 
-export async function everySession(showDeleted: boolean, signal: AbortSignal): Promise<Session[]> {
+export async function everySession(showDeleted: boolean, signal?: AbortSignal): Promise<Session[]> {
   const all: Session[] = []
   let pageToken = ''
   do {
-    const page = await sessions.listSessions({ pageSize: PAGE_SIZE, pageToken, showDeleted }, { signal })
+    const page = await sessions.listSessions({ pageSize: PAGE_SIZE, pageToken, showDeleted }, signal === undefined ? {} : { signal })
     all.push(...page.sessions)
     pageToken = page.nextPageToken
   } while (pageToken !== '' && all.length < MOST)

@@ -14,6 +14,9 @@ export type Line = { label: string; x: number[]; y: number[]; color: string; das
 const LIGHT = ['#0072b2', '#d55e00', '#007a5a', '#aa4499', '#8a6d00', '#5b5ea6', '#b0203c', '#3b7a8f']
 const DARK = ['#56b4e9', '#ff9248', '#2fc99a', '#e78ac3', '#e6c229', '#a5a8ff', '#ff7a8a', '#7fd3e6']
 
+/** Distances of marks: 1, 2, 5, 10, … */
+const WHOLE_STEPS = Array.from({ length: 30 }, (_, index) => [1, 2, 5][index % 3]! * 10 ** Math.floor(index / 3))
+
 export function useColors(): (index: number) => string {
   const dark = useComputedColorScheme('light') === 'dark'
   return (index) => (dark ? DARK : LIGHT)[index % LIGHT.length]!
@@ -22,13 +25,27 @@ export function useColors(): (index: number) => string {
 /** A position on the x axis that moves by itself, such as the time of a player; a click on the chart moves it. */
 export type Marker = { subscribe: (listener: (x: number) => void) => () => void; seek: (x: number) => void }
 
-/** `whole`: only whole numbers are marked on the x axis. */
-type Props = { title: string; lines: Line[]; xLabel: string; height?: number; goal?: number | undefined; sync?: string; marker?: Marker | undefined; whole?: boolean }
+type Props = {
+  title: string
+  lines: Line[]
+  xLabel: string
+  height?: number
+  goal?: number | undefined
+  sync?: string
+  marker?: Marker | undefined
+  /** Only whole numbers are marked on the x axis, and it need not begin at 0. */
+  whole?: boolean
+  /** Where the x axis ends at least: charts of one training have the same axis. */
+  until?: number
+  /** Whether the colours are explained below the chart. */
+  legend?: boolean
+}
 
-export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker, whole = false }: Props) {
+export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps', marker, whole = false, until = 0, legend = false }: Props) {
   const { ref, width } = useElementSize()
   const plot = useRef<uPlot | null>(null)
   const target = useRef<HTMLDivElement>(null)
+  const marked = useRef<number | null>(null)
   const scheme = useComputedColorScheme('light')
   const shown = lines.filter((line) => line.x.length > 0)
   const banded = shown.filter((line) => line.low !== undefined && line.high !== undefined)
@@ -37,13 +54,17 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
     () =>
       shown.length === 0
         ? null
-        : uPlot.join([
-            ...shown.map((line) => [line.x, line.y] as uPlot.AlignedData),
-            // Bounds come after all lines, so that a line's index stays that of its series.
-            ...banded.flatMap((line) => [[line.x, line.low!] as uPlot.AlignedData, [line.x, line.high!] as uPlot.AlignedData]),
-          ]),
+        : onAxis(
+            uPlot.join([
+              ...shown.map((line) => [line.x, line.y] as uPlot.AlignedData),
+              // Bounds come after all lines, so that a line's index stays that of its series.
+              ...banded.flatMap((line) => [[line.x, line.low!] as uPlot.AlignedData, [line.x, line.high!] as uPlot.AlignedData]),
+            ]),
+            whole ? Number.POSITIVE_INFINITY : 0,
+            until,
+          ),
     // Points are appended in place; the lengths and last values state what is new.
-    [shape, shown.map((line) => `${line.x.length}:${line.y[line.y.length - 1]}`).join()],
+    [shape, shown.map((line) => `${line.x.length}:${line.y[line.y.length - 1]}`).join(), whole, until],
   )
   const near = useNear(target)
   const drawn = near && width > 0 && data !== null
@@ -51,6 +72,19 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
   useEffect(() => {
     if (!drawn || target.current === null) return
     const style = getComputedStyle(document.documentElement)
+    /** State the values at a position: under the pointer, or else under the marker. */
+    const readOut = (chart: uPlot, at: number | null | undefined): void => {
+      const box = target.current?.parentElement?.parentElement?.querySelector<HTMLElement>('[data-readout]')
+      if (box === null || box === undefined) return
+      const values = at == null ? [] : shown.map((line, index) => [line.label, nearest(chart.data[index + 1], at)] as const).filter(([, value]) => value !== null)
+      box.textContent =
+        at == null
+          ? ''
+          : `${compact(chart.data[0][at] ?? 0)}: ${values
+              .slice(0, 6)
+              .map(([label, value]) => `${shown.length > 1 ? `${label} ` : ''}${short(value!)}`)
+              .join('  ')}`
+    }
     const ink = style.getPropertyValue('--mantine-color-dimmed').trim()
     const grid = scheme === 'dark' ? 'rgba(255,255,255,0.07)' : 'rgba(0,0,0,0.07)'
     const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { show: false }, font: '11px system-ui', size: 30, gap: 4 }
@@ -70,7 +104,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
         },
       },
       axes: [
-        { ...axis, ...(whole ? { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500] } : {}), values: (_, values) => values.map((value) => compact(value)) },
+        { ...axis, ...(whole ? { incrs: WHOLE_STEPS } : {}), values: (_, values) => values.map((value) => compact(value)) },
         { ...axis, size: 52, values: (_, values) => values.map((value) => short(value)) },
       ],
       series: [
@@ -105,28 +139,15 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
             chart.ctx.restore()
           },
         ],
-        setCursor: [
-          (chart) => {
-            const box = target.current?.parentElement?.querySelector<HTMLElement>('[data-readout]')
-            if (box === null || box === undefined) return
-            const at = chart.cursor.idx
-            box.textContent =
-              at === null || at === undefined
-                ? ''
-                : `${compact(chart.data[0][at] ?? 0)}: ` +
-                  shown
-                    .map((line, index) => [line.label, nearest(chart.data[index + 1], at)] as const)
-                    .filter(([, value]) => value !== null)
-                    .slice(0, 6)
-                    .map(([label, value]) => `${shown.length > 1 ? `${label} ` : ''}${short(value!)}`)
-                    .join('  ')
-          },
-        ],
+        setCursor: [(chart) => readOut(chart, chart.cursor.idx ?? marked.current)],
       },
     }
     const chart = new uPlot(options, data, target.current)
     plot.current = chart
-    const unmark = marker === undefined ? undefined : mark(chart, marker)
+    const unmark = marker === undefined ? undefined : mark(chart, marker, (at) => {
+      marked.current = at
+      if (chart.cursor.idx == null) readOut(chart, at)
+    })
     return () => {
       unmark?.()
       plot.current = null
@@ -151,12 +172,23 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       <Box ref={ref}>
         <Box ref={target} mih={height} role="img" aria-label={`${title} over ${xLabel}. Last values: ${last || 'none'}`} />
       </Box>
+      {legend && <Legend lines={lines} />}
     </Paper>
   )
 }
 
-/** Draw a marker over a chart, without drawing the chart anew. */
-function mark(chart: uPlot, marker: Marker): () => void {
+/** The data on an axis from `first` to `last`, if it does not reach them: positions without values. */
+function onAxis(data: uPlot.AlignedData, first: number, last: number): uPlot.AlignedData {
+  const [x] = data
+  const before = x.length > 0 && x[0]! > first ? [first] : []
+  const after = x.length > 0 && x[x.length - 1]! < last ? [last] : []
+  if (before.length + after.length === 0) return data
+  const none = (positions: number[]) => positions.map(() => null)
+  return data.map((values, index) => (index === 0 ? [...before, ...values, ...after] : [...none(before), ...values, ...none(after)])) as uPlot.AlignedData
+}
+
+/** Draw a marker over a chart, without drawing the chart anew. @param onPlace is given the index of the values at the marker. */
+function mark(chart: uPlot, marker: Marker, onPlace: (index: number) => void): () => void {
   const line = document.createElement('div')
   line.className = 'chart-marker'
   chart.over.append(line)
@@ -165,6 +197,7 @@ function mark(chart: uPlot, marker: Marker): () => void {
     const left = chart.valToPos(at, 'x')
     line.hidden = !(left >= 0 && left <= chart.over.clientWidth)
     line.style.transform = `translateX(${left}px)`
+    onPlace(chart.valToIdx(at))
   }
   const stop = marker.subscribe((x) => {
     at = x

@@ -16,7 +16,8 @@ export function Formula({ latex }: { latex: string }) {
       return
     }
     try {
-      katex.render(latex, target.current, { displayMode: true, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20 })
+      // Inline, since only then long formulas break into lines.
+      katex.render(`\\displaystyle ${latex}`, target.current, { displayMode: false, throwOnError: true, trust: false, maxExpand: 200, maxSize: 20 })
       setFailed(false)
     } catch {
       setFailed(true)

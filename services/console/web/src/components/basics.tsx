@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 import { ActionIcon, Alert, Badge, Box, Code, CopyButton, Group, Paper, Stack, Text, ThemeIcon, Title, Tooltip } from '@mantine/core'
 import { IconAlertTriangle, IconCheck, IconCopy } from '@tabler/icons-react'
-import type { ReactNode } from 'react'
+import type { KeyboardEvent, ReactNode } from 'react'
 
 import { errorText } from '../api/clients'
 import { SessionState } from '../gen/dressage/v1/session_pb'
@@ -81,6 +81,15 @@ export function Empty({ icon, title, children }: { icon: ReactNode; title: strin
       </Text>
     </Stack>
   )
+}
+
+/** Page Up and Page Down move a slider by a tenth of its length; its arrows make single steps. */
+export function pageKeys(seek: (to: number) => void, now: number, length: number) {
+  return (event: KeyboardEvent) => {
+    if (event.key !== 'PageUp' && event.key !== 'PageDown') return
+    event.preventDefault()
+    seek(Math.min(Math.max(now + (event.key === 'PageUp' ? 0.1 : -0.1) * length, 0), length))
+  }
 }
 
 export function Copy({ value, label }: { value: string; label: string }) {

@@ -8,10 +8,10 @@ let created: Promise<HighlighterCore> | null = null
 
 export async function tokens(code: string, language: Language, dark: boolean): Promise<ThemedToken[][]> {
   created ??= createHighlighterCore({
-    themes: [import('shiki/themes/github-light-high-contrast.mjs'), import('shiki/themes/github-dark.mjs')],
+    themes: [import('shiki/themes/github-light-high-contrast.mjs'), import('shiki/themes/github-dark-default.mjs')],
     langs: [import('shiki/langs/python.mjs'), import('shiki/langs/json.mjs')],
     engine: createJavaScriptRegexEngine(),
   })
   const highlighter = await created
-  return highlighter.codeToTokensBase(code, { lang: language, theme: dark ? 'github-dark' : 'github-light-high-contrast' })
+  return highlighter.codeToTokensBase(code, { lang: language, theme: dark ? 'github-dark-default' : 'github-light-high-contrast' })
 }

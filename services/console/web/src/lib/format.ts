@@ -110,6 +110,16 @@ export function digest(text: string): string {
   return (value >>> 0).toString(36)
 }
 
+/** A score: judges' have two decimals, returns as many as read well. */
+export function scoreText(value: number, method: string): string {
+  return method === 'reward' ? value.toFixed(2) : short(value)
+}
+
+/** The number of a goal such as `a mean return of 475`, as text. */
+export function goalNumber(goal: string): string {
+  return short(Number(/-?\d+(\.\d+)?/.exec(goal)?.[0] ?? 0))
+}
+
 /** The place of a session that waits for others, such as `place 3 of 7`; empty: it does not wait for a place. */
 export function placeOf({ queue }: Session): string {
   return queue === undefined ? '' : `place ${queue.place} of ${queue.length}`

@@ -25,7 +25,6 @@ export type ProgramEpisode = {
   state: number
   texts: { python: Printed; dsl: Printed }
   grid: { rows: number; columns: number; walls: [number, number][]; markers: [number, number, number][]; objects: [number, number, string][] }
-  legend: string
   start: Agent
   steps: Step[]
   left_out: number

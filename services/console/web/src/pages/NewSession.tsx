@@ -147,7 +147,7 @@ function Plan({ form }: { form: Form }) {
         </Text>
       ) : (
         <Stack gap="sm">
-          <Group gap="xl">
+          <Group gap="xl" className="facts">
             <Fact label="Iterations at most">{rounds}</Fact>
             <Fact label="Time of one">{duration(estimate.minutesPerIteration * 60)}</Fact>
             <Fact label="All at most">{duration(estimate.minutesPerIteration * 60 * rounds)}</Fact>

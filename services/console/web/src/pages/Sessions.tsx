@@ -14,7 +14,7 @@ import { everySession } from '../api/everySession'
 import { Command, Empty, Problem, StateBadge } from '../components/basics'
 import type { Session } from '../gen/dressage/v1/session_pb'
 import { SessionState } from '../gen/dressage/v1/session_pb'
-import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, placeOf, seconds, short, stateName } from '../lib/format'
+import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, goalNumber, placeOf, scoreText, seconds, stateName } from '../lib/format'
 import { MOST_ITEMS } from '../lib/compare'
 import type { SessionsSearch } from '../router'
 
@@ -175,7 +175,7 @@ export function Sessions() {
                 variant="light"
                 onClick={() =>
                   modals.confirm({
-                    title: `Delete ${chosen.size} sessions?`,
+                    title: `Delete ${chosen.size} ${chosen.size === 1 ? 'session' : 'sessions'}?`,
                     text: 'Running ones are cancelled. Deleted sessions stay in the trash, from which they can be restored.',
                     action: 'Delete',
                     onConfirm: () => each('deleted', (name) => sessions.deleteSession({ name, force: true })),
@@ -358,7 +358,7 @@ const Row = memo(function Row({ session, narrow, now, chosen, onToggle }: RowPro
       <div role="cell" className="numbers row-note" title={start === null ? '' : new Date(start * 1000).toLocaleString()}>
         {start === null ? '–' : ago(start, now)}
         <br />
-        {start === null ? '' : duration((end ?? now) - start)}
+        {session.startTime === undefined || start === null ? '' : duration((end ?? now) - start)}
       </div>
     </div>
   )
@@ -386,13 +386,13 @@ function Score({ session }: { session: Session }) {
   const judged = session.method === 'reward'
   return (
     <div className="row-score">
-      <b className="numbers">{judged ? value.toFixed(2) : short(value)}</b>
+      <b className="numbers">{scoreText(value, session.method)}</b>
       {judged && (
         <span className={session.state === SessionState.SUCCEEDED ? 'row-bar passed' : 'row-bar'} role="img" aria-label={`Score ${value.toFixed(2)}`}>
           <span style={{ width: `${Math.min(Math.max(value, 0), 1) * 100}%` }} />
         </span>
       )}
-      <span className="numbers row-note row-goal">{`of ${short(Number(session.goal.replace(/[^\d.-]/g, '')) || 0)}`}</span>
+      <span className="numbers row-note row-goal">{`of ${goalNumber(session.goal)}`}</span>
     </div>
   )
 }

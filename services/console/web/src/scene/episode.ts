@@ -104,15 +104,17 @@ export type Column = { name: string; values: (episode: Episode) => { x: number[]
 export function columnsOf(episode: Episode): Column[] {
   const columns: Column[] = []
   const add = (name: string, pick: (episode: Episode) => Table | undefined): void => {
-    const width = (pick(episode)?.shape ?? []).slice(1).reduce((product, length) => product * length, 1)
-    for (let index = 0; index < width; index += 1) {
+    const own = pick(episode)
+    const numbers = own === undefined ? 1 : width(own)
+    for (let index = 0; index < numbers; index += 1) {
       columns.push({
-        name: width === 1 ? name : `${name}[${index}]`,
+        name: numbers === 1 ? name : `${name}[${index}]`,
         values: (of) => {
           const table = pick(of)
-          if (table === undefined) return { x: [], y: [] }
+          // An episode of another environment may have a field of this name with another meaning of its numbers.
+          if (table === undefined || width(table) !== numbers) return { x: [], y: [] }
           const rows = table.shape[0] ?? 0
-          return { x: Array.from(of.times.subarray(0, rows)), y: Array.from({ length: rows }, (_, row) => table.values[row * width + index] ?? Number.NaN) }
+          return { x: Array.from(of.times.subarray(0, rows)), y: Array.from({ length: rows }, (_, row) => table.values[row * numbers + index] ?? Number.NaN) }
         },
       })
     }

@@ -17,7 +17,7 @@ const barriers: string[] = []
 const accessible = async (what: string) => void barriers.push(...(await barriersOf(page, what)))
 const overflow = (of: Page) => of.evaluate(() => document.documentElement.scrollWidth - innerWidth)
 
-test.describe.configure({ mode: 'serial', timeout: 300_000 })
+test.describe.configure({ mode: 'serial' })
 
 const REWARD = `LATEX = r"v"
 TERMS = {"speed": "forward velocity, m/s", "alive": "1 for every step"}
@@ -37,7 +37,6 @@ test.beforeAll(async ({ browser }) => {
   test.setTimeout(420_000)
   server = await Server.start({}, ['--recordings', join(ROOT, 'examples/behaviours')])
   ;({ context, page, problems } = await visit(browser))
-  context.setDefaultTimeout(60_000) // trainings run beside the page
   const environment = 'environments/Hopper-v5'
   const reward = { seeds: 2, stepsPerMember: '2048', maxStepsPerMember: '2048', evaluations: 1, evaluationEpisodes: 3 }
   await server.call('CreateSession', { sessionId: 'hop-1', spec: { intent: 'hop forward', environment, maxIterations: 2, reward } })
@@ -184,17 +183,17 @@ print(${table}_csv(json_format.Parse(sys.stdin.read(), pb.Benchmark())), end="")
 }
 
 test('shows the pools, what runs and what models cost', async () => {
-  const spec = { intent: 'stand and wait', environment: 'environments/Hopper-v5', reward: { seeds: 1, stepsPerMember: '400000', earlyStop: false, maxStepsPerMember: '400000' } }
+  const spec = { intent: 'stand upright', environment: 'environments/Hopper-v5', reward: { seeds: 1, stepsPerMember: '400000', earlyStop: false, maxStepsPerMember: '400000' } }
   await server.call('CreateSession', { sessionId: 'long-1', spec })
   await page.getByRole('link', { name: 'Cluster', exact: true }).click()
   await expect(page.getByRole('heading', { name: /^Pool local/ })).toBeVisible()
-  await expect(page.getByRole('row', { name: /stand and wait.*running/ })).toContainText('Hopper-v5', { timeout: 90_000 })
-  await expect(page.getByRole('row', { name: /stand and wait/ })).toContainText('steps/s', { timeout: 90_000 })
+  await expect(page.getByRole('row', { name: /stand upright.*running/ })).toContainText('Hopper-v5', { timeout: 90_000 })
+  await expect(page.getByRole('row', { name: /stand upright/ })).toContainText('steps/s', { timeout: 90_000 })
   await expect(page.getByText('No calls of a language model')).toBeVisible()
   await expect(page.getByText('DRESSAGE_CONSOLE_PROMETHEUS_URL')).toBeVisible()
   await accessible('cluster')
   await server.call('CancelSession', { name: 'sessions/long-1' })
-  await expect(page.getByRole('row', { name: /stand and wait.*running/ })).toBeHidden({ timeout: 60_000 })
+  await expect(page.getByRole('row', { name: /stand upright.*running/ })).toBeHidden({ timeout: 60_000 })
 })
 
 test('proposes criteria to tick and edit, and sends what is ticked', async () => {
@@ -237,7 +236,7 @@ test('shows terms stacked, the weights of a policy, candidates and transcripts',
   await ended('code-1')
   await page.goto(`${server.base}sessions/code-1?tab=code`)
   await expect(page.getByRole('table', { name: 'Candidates' }).getByRole('row')).toHaveCount(4)
-  await page.getByRole('button', { name: 'Show candidate 2' }).click()
+  await page.getByRole('button', { name: 'show candidate 2' }).click()
   await expect(page.getByRole('region', { name: 'candidate 2' })).toContainText('class Policy')
   await accessible('candidates')
   await page.goto(`${server.base}sessions/code-1?tab=conversation`)

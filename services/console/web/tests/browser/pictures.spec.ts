@@ -28,15 +28,26 @@ const PAGES: (() => Shown)[] = [
   () => ({ name: 'new', path: 'new', prepare: newSession }),
   ...tabs.map((tab) => () => ({ name: `session-${tab}`, path: `sessions/crawl?tab=${tab}` })),
   () => ({ name: 'session-3d', path: 'sessions/crawl?tab=rollouts', prepare: scene }),
+  () => ({ name: 'session-videos', path: 'sessions/crawl?tab=rollouts', prepare: measured }),
+  () => ({ name: 'session-difference', path: 'sessions/crawl?tab=code&iteration=2', prepare: difference }),
+  () => ({ name: 'session-approval', path: 'sessions/held-1' }),
+  () => ({ name: 'session-queue', path: 'sessions/waits-2' }),
   () => ({ name: 'parameters-overview', path: 'sessions/pole' }),
+  () => ({ name: 'parameters-curves', path: 'sessions/pole?tab=curves' }),
   () => ({ name: 'parameters-code', path: 'sessions/pole?tab=code' }),
   () => ({ name: 'code-overview', path: 'sessions/policy' }),
+  () => ({ name: 'code-code', path: 'sessions/policy?tab=code' }),
+  () => ({ name: 'program-overview', path: 'sessions/door' }),
   () => ({ name: 'program-code', path: 'sessions/door?tab=code', prepare: program }),
   () => ({ name: 'compare', path: 'compare?of=crawl/1,crawl/2' }),
+  () => ({ name: 'compare-methods', path: 'compare?of=pole,policy,door' }),
+  () => ({ name: 'compare-nothing', path: 'compare' }),
   () => ({ name: 'benchmarks', path: 'benchmarks' }),
   () => ({ name: 'benchmark', path: benchmark }),
   () => ({ name: 'benchmark-new', path: 'benchmarks/new' }),
   () => ({ name: 'cluster', path: 'cluster' }),
+  () => ({ name: 'trash', path: '?deleted=true' }),
+  () => ({ name: 'not-there', path: 'sessions/not-there' }),
 ]
 
 async function newSession(page: Page): Promise<void> {
@@ -50,8 +61,19 @@ async function scene(page: Page): Promise<void> {
   const view = page.getByRole('application', { name: /3D view/ })
   await expect(view.locator('canvas[data-drawn]')).toBeVisible({ timeout: 60_000 })
   await page.getByRole('slider', { name: 'Time in 3D' }).focus()
-  for (let step = 0; step < 5; step += 1) await page.keyboard.press('PageUp')
+  for (let step = 0; step < 3; step += 1) await page.keyboard.press('PageUp')
   await view.scrollIntoViewIfNeeded()
+}
+
+async function measured(page: Page): Promise<void> {
+  await page.getByRole('switch', { name: 'measured fields' }).check()
+  await expect(page.locator('.chart-marker').first()).toBeVisible()
+  await page.getByRole('slider', { name: 'Time', exact: true }).focus()
+  for (let step = 0; step < 3; step += 1) await page.keyboard.press('PageUp')
+}
+
+async function difference(page: Page): Promise<void> {
+  await page.getByText('difference', { exact: true }).click()
 }
 
 async function program(page: Page): Promise<void> {
@@ -62,20 +84,21 @@ async function program(page: Page): Promise<void> {
 }
 
 async function ended(id: string): Promise<void> {
-  await expect.poll(async () => (await server.call('GetSession', { name: `sessions/${id}` })).state, { timeout: 600_000, intervals: [2_000] }).toMatch(ENDED)
+  await expect.poll(async () => (await server.call('GetSession', { name: `sessions/${id}` })).state, { timeout: 1_200_000, intervals: [2_000] }).toMatch(ENDED)
 }
 
 const recorded = (name: string) => ({
-  ...(JSON.parse(readFileSync(join(ROOT, `examples/behaviours/${name}/session.json`), 'utf8')) as object),
+  ...(JSON.parse(readFileSync(join(ROOT, `examples/behaviours/${name}/session.json`), 'utf8')) as { reward?: object }),
   model: `recorded/${name}`,
 })
 
 test.beforeAll(async ({ browser }) => {
-  test.setTimeout(1_500_000)
+  test.setTimeout(3_000_000)
   mkdirSync(FOLDER, { recursive: true })
-  server = await Server.start({}, ['--recordings', join(ROOT, 'examples/behaviours')])
+  server = await Server.start({ DRESSAGE_ORCHESTRATOR_MAX_RUNNING_SESSIONS: '2' }, ['--recordings', join(ROOT, 'examples/behaviours')])
   const create = (sessionId: string, spec: object) => server.call('CreateSession', { sessionId, spec })
-  await create('crawl', recorded('low_crawl'))
+  const crawl = recorded('low_crawl')
+  await create('crawl', { ...crawl, reward: { ...crawl.reward, seeds: 2 } })
   await create('policy', recorded('code_pole'))
   await create('pole', { intent: 'balance the pole', environment: 'environments/CartPole-v1', parameters: { episodeBudget: '600' } })
   await create('door', { intent: 'open the door, then reach the goal', environment: 'environments/karel/DoorKey', program: {} })
@@ -85,6 +108,13 @@ test.beforeAll(async ({ browser }) => {
   const made = await server.call('CreateBenchmark', { cases, template: { parameters: { episodeBudget: '200' } } }, 'BenchmarkService')
   benchmark = String(made.name)
   for (const id of ['crawl', 'policy', 'pole', 'door']) await ended(id)
+  await expect.poll(async () => (await server.call('GetBenchmark', { name: benchmark }, 'BenchmarkService')).completed, { timeout: 300_000 }).toBe(cases.length)
+  // Two wait for a person and hold both places, two wait for a place.
+  const reward = { seeds: 1, stepsPerMember: '2048' }
+  for (const [id, intent] of [['held-1', 'hop forward'], ['held-2', 'stand upright'], ['waits-1', 'hop backward'], ['waits-2', 'jump']] as const) {
+    await create(id, { intent, environment: 'environments/Hopper-v5', approveBeforeEvaluation: true, reward })
+    if (id.startsWith('held')) await expect.poll(async () => (await server.call('GetSession', { name: `sessions/${id}` })).awaitingApproval, { timeout: 300_000 }).toBe(1)
+  }
   seen = await visit(browser)
   await seen.page.goto(server.url)
   await expect(seen.page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
@@ -107,7 +137,11 @@ test('takes pictures of every page', { tag: '@pictures' }, async () => {
       await page.waitForTimeout(700) // charts and lists draw after their data
       await shown.prepare?.(page)
       await page.waitForTimeout(500)
-      await page.screenshot({ path: join(FOLDER, `${shown.name}-${mode}.png`), animations: 'disabled' })
+      // Charts draw when they come near.
+      for (let top = 0; top < (await page.evaluate(() => document.documentElement.scrollHeight)); top += 600) await page.evaluate((y) => scrollTo(0, y), top)
+      await page.waitForFunction(() => [...document.querySelectorAll('figure [role=img]:not([aria-label$="none"])')].every((chart) => chart.querySelector('canvas') !== null))
+      await page.evaluate(() => scrollTo(0, 0))
+      await page.screenshot({ path: join(FOLDER, `${shown.name}-${mode}.png`), animations: 'disabled', fullPage: true })
       const excess = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)
       if (excess > 0) tooWide.push(`${shown.name}, ${mode}: ${excess} px`)
     }

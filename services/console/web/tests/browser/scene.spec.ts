@@ -87,6 +87,9 @@ test('plays, steps and turns by the keyboard', async () => {
   await page.keyboard.press('+')
   await expect.poll(drawn).toBeGreaterThan(before)
   await slider().focus()
+  const from = await time()
+  await page.keyboard.press('PageUp')
+  await expect.poll(time).toBeGreaterThan(from + 0.05)
   await page.keyboard.press('End')
   await expect(page.getByText(/^state [1-9]\d* of \d+, contact force/)).toBeVisible()
   await page.keyboard.press('Home')
@@ -118,6 +121,26 @@ test("shows another member's rollout as a ghost, and graphs of any field", async
   await expect.poll(time).toBeGreaterThan(0)
   await expect(graph.locator('.chart-marker')).toBeVisible()
   expect(await barriersOf(page, '3D')).toEqual([])
+})
+
+test('shows measured fields under the clock of the video', async () => {
+  await page.goto(`${server.base}sessions/hop?tab=rollouts`)
+  await page.getByRole('switch', { name: 'measured fields' }).check()
+  const graph = page.getByRole('img', { name: /^x velocity over seconds\. Last values: / })
+  await expect(graph).toBeVisible()
+  const values = page.getByRole('figure').filter({ has: graph }).locator('[data-readout]')
+  await expect(values).toHaveText(/^0: -?[\d.]+$/)
+  await page.getByRole('slider', { name: 'Time', exact: true }).focus()
+  await page.keyboard.press('ArrowRight')
+  await page.keyboard.press('ArrowRight')
+  await expect(values).toHaveText(/^0\.0[34]: -?[\d.]+$/) // 0.04 s; states are 8 ms apart
+  await expect(graph.locator('.chart-marker')).toBeVisible()
+  // A click on the graph moves the video, and the pointer reads other values.
+  const box = (await graph.locator('.u-over').boundingBox())!
+  await page.mouse.click(box.x + box.width * 0.75, box.y + box.height / 2)
+  await expect.poll(() => page.locator('video').first().evaluate((video: HTMLVideoElement) => video.currentTime)).toBeGreaterThan(0.04)
+  await expect(page.locator('video').first().locator('..')).toContainText(/code \d/)
+  expect(await barriersOf(page, 'measured fields')).toEqual([])
 })
 
 test('draws poses of the server where there is no WebAssembly', async () => {

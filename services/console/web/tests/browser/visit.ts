@@ -7,7 +7,7 @@ export type Visit = { context: BrowserContext; page: Page; problems: string[] }
 /** A new browser profile with one tab. */
 export async function visit(browser: Browser): Promise<Visit> {
   const context = await browser.newContext({ viewport: { width: 1360, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'] })
-  context.setDefaultTimeout(20_000)
+  context.setDefaultTimeout(60_000) // as in playwright.config.ts, which does not reach contexts of our own
   const page = await context.newPage()
   const problems: string[] = []
   page.on('console', (message) => {

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { describe, expect, it } from 'vitest'
 
 import { EventSchema } from '../../src/gen/dressage/v1/event_pb'
-import { SessionSpecSchema } from '../../src/gen/dressage/v1/session_pb'
+import { ParameterSpecSchema, SessionSpecSchema } from '../../src/gen/dressage/v1/session_pb'
 import { runCommand } from '../../src/lib/command'
 import { duration, shellWord, short } from '../../src/lib/format'
 import { SessionLive } from '../../src/live/model'
@@ -77,7 +77,7 @@ describe('text for people', () => {
   })
   it('writes the command of a spec', () => {
     const spec = create(SessionSpecSchema, { intent: 'hop; ls', environment: 'environments/Hopper-v5', maxIterations: 3 })
-    spec.methodSpec = { case: 'parameters', value: { $typeName: 'dressage.v1.ParameterSpec' } as never }
+    spec.methodSpec = { case: 'parameters', value: create(ParameterSpecSchema) }
     expect(runCommand(spec)).toBe(`dressage run 'hop; ls' --env Hopper-v5 --method parameters --iterations 3`)
   })
   it('keeps numbers short', () => {

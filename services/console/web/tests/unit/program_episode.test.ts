@@ -8,7 +8,6 @@ const episode: ProgramEpisode = {
   state: 3,
   texts: { python: { text: 'def run():\n    move()\n    pickMarker()', lines: [2, 3] }, dsl: { text: 'DEF run m(\n    move\n    pickMarker\nm)', lines: [2, 3] } },
   grid: { rows: 2, columns: 3, walls: [[0, 0]], markers: [[1, 1, 2]], objects: [[0, 2, 'red ball']] },
-  legend: '',
   start: agent(1, 0),
   steps: [
     { statement: 0, kind: 'action', operation: 'move()', reward: 0, agent: agent(1, 1) },

@@ -195,6 +195,14 @@ describe('a recorded episode', () => {
     expect([x.length, y[3]]).toEqual([episode.steps + 1, episode.qpos.values[3 * 6 + 1]])
   })
 
+  it('draws nothing of another episode whose field has another size', () => {
+    const columns = columnsOf(episode)
+    const action = { shape: [episode.steps, 6], values: new Float32Array(6 * episode.steps) }
+    const other = { ...episode, action, fields: new Map() }
+    expect(columns.find(({ name }) => name === 'action[2]')!.values(other)).toEqual({ x: [], y: [] })
+    expect(columns.find(({ name }) => name === 'z_position')!.values(other)).toEqual({ x: [], y: [] })
+  })
+
   it('ends before the first state that is not finite', () => {
     const values = Float64Array.from(episode.qpos.values)
     values[6 * 4 + 2] = Number.NaN

@@ -2,7 +2,16 @@ import { create } from '@bufbuild/protobuf'
 import { describe, expect, it } from 'vitest'
 
 import { EventSchema } from '../../src/gen/dressage/v1/event_pb'
-import { FromParent, SessionSchema } from '../../src/gen/dressage/v1/session_pb'
+import {
+  CheckpointChoice,
+  EnvironmentOptionsSchema,
+  FromParent,
+  HyperparametersSchema,
+  ProgramSpecSchema,
+  RewardSpecSchema,
+  RoleModelSchema,
+  SessionSchema,
+} from '../../src/gen/dressage/v1/session_pb'
 import { criteriaFile, runCommand } from '../../src/lib/command'
 import { matrixOf } from '../../src/lib/matrix'
 import { formatProgram } from '../../src/lib/program'
@@ -108,6 +117,31 @@ describe('the form of a session', () => {
     expect(spec.methodSpec).toMatchObject({ case: 'reward', value: { patience: 4, fromParent: FromParent.ALWAYS } })
     expect(runCommand(spec)).toContain('--patience 4 --from-parent always --criteria criteria.json')
     expect(JSON.parse(criteriaFile(spec))).toEqual({ criteria: [{ title: 'speed', description: 'at least 2 m/s', category: 'gait' }] })
+  })
+
+  it('states every limit of the budget in the command', () => {
+    const spec = specOf({ ...START, intent: 'run', dollars: 2.5, minutes: 90 })
+    expect(runCommand(spec)).toBe('dressage run run --env HalfCheetah-v5 --budget-dollars 2.5 --budget-minutes 90')
+  })
+
+  it('states every other setting in the command', () => {
+    const spec = specOf({ ...START, intent: 'run', model: 'openai/gpt-4.1' })
+    const hyperparameters = create(HyperparametersSchema, { learningRate: 0.001, hiddenSizes: [64, 32] })
+    const reward = create(RewardSpecSchema, { earlyStop: false, evaluations: 4, checkpoint: CheckpointChoice.BEST, rewardSource: 'def reward', configs: [{ id: 'fast', hyperparameters }] })
+    Object.assign(spec, {
+      methodSpec: { case: 'reward', value: reward },
+      environmentOptions: create(EnvironmentOptionsSchema, { terminateWhenUnhealthy: false }),
+      roles: { judge: create(RoleModelSchema, { model: 'other/model' }) },
+      pool: 'gpu',
+    })
+    expect(runCommand(spec)).toBe(
+      'dressage run run --env HalfCheetah-v5 --env-option terminate_when_unhealthy=false --model openai/gpt-4.1 --model judge=other/model ' +
+        '--reward reward.py --set evaluations=4 --no-early-stop --checkpoint best --config fast:learning_rate=0.001,hidden_sizes=64x32 --pool gpu',
+    )
+    Object.assign(spec, { methodSpec: { case: 'reward', value: { ...reward, trainOnly: true, configs: [] } } })
+    expect(runCommand(spec)).toBe('dressage train reward.py --env HalfCheetah-v5 --env-option terminate_when_unhealthy=false --pool gpu')
+    Object.assign(spec, { methodSpec: { case: 'program', value: create(ProgramSpecSchema, { schedule: { start: 4, end: 64 }, budget: 1000n }) } })
+    expect(runCommand(spec)).toContain('--set budget=1000 --set schedule.start=4 --set schedule.end=64')
   })
 
   it('is filled from a spec with the same settings', () => {

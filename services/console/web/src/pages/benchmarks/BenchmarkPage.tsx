@@ -16,7 +16,7 @@ import { MOST_ITEMS } from '../../lib/compare'
 import { save } from '../../lib/csv'
 import { compact, dollars, duration, environmentId, isOver, seconds, short } from '../../lib/format'
 import { StatusBadge } from './BenchmarksPage'
-import { inTrash, useBenchmark, useKept } from './data'
+import { inTrash, readKept, startedOf, useBenchmark, useKept } from './data'
 import { Rate } from './Rate'
 
 const PER_PAGE = 50
@@ -56,16 +56,17 @@ async function forEach(names: string[], act: (name: string) => Promise<unknown>)
 
 function Head({ id, benchmark }: { id: string; benchmark: Benchmark }) {
   const client = useQueryClient()
-  const kept = useKept()
+  const kept = useKept([benchmark])
   const all = allGroup(benchmark)
   const trash = inTrash(benchmark, kept.data)
   const done = isDone(benchmark)
   const start = seconds(benchmark.createTime)
-  const names = benchmark.cases.map((entry) => entry.session).filter((name) => name !== '')
+  const names = startedOf(benchmark)
   const act = useMutation({
     mutationFn: async (what: 'cancel' | 'delete' | 'restore') => {
       if (what === 'cancel') return benchmarks.cancelBenchmark({ name: benchmark.name })
-      const there = names.filter((name) => kept.data?.has(name) === (what === 'delete'))
+      const known = await readKept()
+      const there = names.filter((name) => known.has(name) === (what === 'delete'))
       const errors = await forEach(there, (name) => (what === 'delete' ? sessions.deleteSession({ name }) : sessions.undeleteSession({ name })))
       if (errors.length > 0) throw errors[0]
       notifications.show({ message: `${there.length} ${what === 'delete' ? 'sessions are in the trash' : 'sessions restored'}` })
@@ -183,7 +184,7 @@ function Stages({ benchmark }: { benchmark: Benchmark }) {
                   ))}
               </Box>
               <Text size="xs" c="dimmed" className="numbers">
-                {stage.completed === 0 ? 'not begun' : stage.score === null ? '' : `mean so far ${short(stage.score)}${stage.completed < stage.total ? '' : reached ? ', passes the gate' : ', below the gate'}`}
+                {stage.completed === 0 ? (stage.running > 0 ? 'none has ended' : 'not begun') : stage.score === null ? '' : `mean so far ${short(stage.score)}${stage.completed < stage.total ? '' : reached ? ', passes the gate' : ', below the gate'}`}
               </Text>
             </li>
           )

@@ -30,7 +30,7 @@ export function BenchmarksPage() {
   const { deleted = false } = useSearch({ from: '/benchmarks' })
   const navigate = useNavigate({ from: '/benchmarks' })
   const list = useBenchmarks()
-  const kept = useKept()
+  const kept = useKept(list.data ?? [])
   const shown = (list.data ?? []).filter((benchmark) => inTrash(benchmark, kept.data) === deleted)
   const now = Date.now() / 1000
   return (

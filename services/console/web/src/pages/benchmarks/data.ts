@@ -1,5 +1,5 @@
 // What the pages of benchmarks read. A running benchmark is read again every second.
-import { useQuery } from '@tanstack/react-query'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
 
 import { benchmarks } from '../../api/clients'
 import { everySession } from '../../api/everySession'
@@ -25,18 +25,28 @@ export function useBenchmark(name: string) {
 }
 
 /** Names of the sessions that exist and are not in the trash. */
-export function useKept() {
+export async function readKept(signal?: AbortSignal): Promise<Set<string>> {
+  return new Set((await everySession(false, signal)).map((session) => session.name))
+}
+
+/** The same, read again whenever benchmarks have started another session: otherwise new sessions would look deleted. */
+export function useKept(benchmarks: Benchmark[]) {
+  const started = benchmarks.reduce((sum, benchmark) => sum + startedOf(benchmark).length, 0)
   return useQuery({
-    queryKey: ['sessions', 'kept'],
-    queryFn: async ({ signal }) => {
-      return new Set((await everySession(false, signal)).map((session) => session.name))
-    },
+    queryKey: ['sessions', 'kept', started],
+    queryFn: ({ signal }) => readKept(signal),
+    placeholderData: keepPreviousData,
     staleTime: 5_000,
   })
 }
 
+/** Names of the sessions that a benchmark has started. */
+export function startedOf(benchmark: Benchmark): string[] {
+  return benchmark.cases.map((entry) => entry.session).filter((name) => name !== '')
+}
+
 /** A benchmark is in the trash when all its sessions are. The server removes it with them. */
 export function inTrash(benchmark: Benchmark, kept: Set<string> | undefined): boolean {
-  const started = benchmark.cases.filter((entry) => entry.session !== '')
-  return kept !== undefined && isDone(benchmark) && started.length > 0 && started.every((entry) => !kept.has(entry.session))
+  const started = startedOf(benchmark)
+  return kept !== undefined && isDone(benchmark) && started.length > 0 && started.every((name) => !kept.has(name))
 }

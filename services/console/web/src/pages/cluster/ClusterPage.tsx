@@ -157,7 +157,7 @@ function RunRow({ entry, byName, now }: { entry: PoolRun; byName: Map<string, Se
         )}
       </Table.Td>
       <Table.Td>
-        <Text size="sm">{entry.environment === '' ? 'idle' : environmentId(entry.environment)}</Text>
+        <Text size="sm">{entry.environment !== '' ? environmentId(entry.environment) : run.state === RunState.QUEUED ? '–' : 'idle'}</Text>
         <Text size="xs" c="dimmed">
           {run.assignment === '' ? '' : run.assignment.replace(`${name}/`, '').replace('iterations/', 'iteration ').replace('/assignments/', ', ')}
         </Text>
@@ -177,7 +177,7 @@ function Waiting({ sessions, now }: { sessions: Session[]; now: number }) {
   if (sessions.length === 0) return null
   return (
     <Panel title="Sessions that wait" pad="sm">
-      <Table fz="sm" verticalSpacing={6}>
+      <Table fz="sm" verticalSpacing={6} aria-label="Sessions that wait">
         <Table.Tbody>
           {sessions.slice(0, 100).map((session) => {
             const since = seconds(session.createTime)
@@ -187,10 +187,12 @@ function Waiting({ sessions, now }: { sessions: Session[]; now: number }) {
                   <Anchor component={Link} to="/sessions/$id" params={{ id: lastPart(session.name) } as never} size="sm" className="plain">
                     {session.spec?.intent.slice(0, 200)}
                   </Anchor>
+                  <Text size="xs" c="dimmed" className="plain">
+                    {session.queue?.reason || session.stateReason || 'not started yet'}
+                  </Text>
                 </Table.Td>
-                <Table.Td className="numbers">{placeOf(session)}</Table.Td>
-                <Table.Td className="plain">{session.queue?.reason || session.stateReason || 'not started yet'}</Table.Td>
-                <Table.Td ta="right" className="numbers">{since === null ? '' : duration(Math.max(0, now - since))}</Table.Td>
+                <Table.Td className="numbers one-line">{placeOf(session)}</Table.Td>
+                <Table.Td ta="right" className="numbers one-line">{since === null ? '' : duration(Math.max(0, now - since))}</Table.Td>
               </Table.Tr>
             )
           })}

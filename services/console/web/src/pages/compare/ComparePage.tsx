@@ -12,7 +12,7 @@ import { formatItems, itemKey, MOST_ITEMS, parseItems } from '../../lib/compare'
 import { isOver } from '../../lib/format'
 import type { Live } from '../../live/useSession'
 import { useLiveSession } from '../../live/useSession'
-import { readAssignments, rolloutsOf } from '../session/data'
+import { readAssignments, recordingOf, rolloutsOf } from '../session/data'
 import { Synchronised } from '../session/Rollouts'
 import { Curves } from './Curves'
 import { Differences } from './Differences'
@@ -160,16 +160,16 @@ function Videos({ entries }: { entries: Entry[] }) {
     const within = `${name}/iterations/${iteration.number}/`
     const { bestVideo } = entry.source!.session
     const fits = (key: string) => key.startsWith(within) && (entry.item.member === '' || key.includes(`/members/${entry.item.member}/`))
-    if (fits(bestVideo)) return [{ key: bestVideo, label: entry.label }]
-    const recorded = rolloutsOf(answers[names.indexOf(within.slice(0, -1))]?.data ?? []).filter(({ rollout }) => rollout.video !== '' && fits(rollout.video))
-    const video = (recorded.find(({ last, rollout }) => last && rollout.label === 'median') ?? recorded[0])?.rollout.video
-    return video === undefined ? [] : [{ key: video, label: entry.label }]
+    const all = rolloutsOf(answers[names.indexOf(within.slice(0, -1))]?.data ?? [])
+    const recorded = all.filter(({ rollout }) => rollout.video !== '' && fits(rollout.video))
+    const video = fits(bestVideo) ? bestVideo : (recorded.find(({ last, rollout }) => last && rollout.label === 'median') ?? recorded[0])?.rollout.video
+    return video === undefined ? [] : [{ key: video, label: entry.label, recording: recordingOf(video, all) }]
   })
   const without = wanted.map(({ entry }) => entry.label).filter((label) => !shown.some((video) => video.label === label))
   if (wanted.length === 0) return null
   return (
     <Stack gap="xs">
-      {shown.length > 0 && <Synchronised key={shown.map((video) => video.key).join()} videos={shown.map((video) => video.key)} labels={shown.map((video) => video.label)} />}
+      {shown.length > 0 && <Synchronised key={shown.map((video) => video.key).join()} videos={shown.map((video) => video.key)} labels={shown.map((video) => video.label)} recordings={shown.map((video) => video.recording)} />}
       {without.length > 0 && (
         <Alert color="gray" p="xs">
           <Text size="xs" className="plain">{`No video of ${without.join(', ')}: the server renders that of a session's best policy when the session ends. \`dressage render\` renders any recorded rollout.`}</Text>

@@ -25,7 +25,7 @@ export function Approval({ name, session }: { name: string; session: Session }) 
     onError: (error) => notifications.show({ color: 'red', title: 'Not approved', message: errorText(error) }),
   })
   return (
-    <Alert color="grape" icon={<IconHandStop size={18} />} title={`Iteration ${session.awaitingApproval} waits for your approval`}>
+    <Alert color="grape" icon={<IconHandStop size={18} />} title={`Iteration ${session.awaitingApproval} waits for your approval`} styles={{ body: { minWidth: 0 } }}>
       <Stack gap="sm">
         {source !== null &&
           (edited === null ? (

@@ -38,13 +38,13 @@ export function Artifacts({ name }: TabProps) {
         <Group>
           <TextInput aria-label="Search files" placeholder="video, policy, rollouts" leftSection={<IconSearch size={15} />} value={text} onChange={(event) => setText(event.currentTarget.value)} flex={1} />
         </Group>
-        <Table.ScrollContainer minWidth={480} maxHeight={560}>
+        <Table.ScrollContainer minWidth={300} maxHeight={560}>
           <Table fz="sm" verticalSpacing={4} stickyHeader>
             <Table.Thead>
               <Table.Tr>
                 <Table.Th>File</Table.Th>
                 <Table.Th ta="right">Size</Table.Th>
-                <Table.Th>Written</Table.Th>
+                <Table.Th visibleFrom="sm">Written</Table.Th>
                 <Table.Th aria-label="Download" />
               </Table.Tr>
             </Table.Thead>
@@ -63,10 +63,10 @@ export function Artifacts({ name }: TabProps) {
                         path
                       )}
                     </Table.Td>
-                    <Table.Td ta="right" className="numbers">
+                    <Table.Td ta="right" className="numbers one-line">
                       {bytes(entry.size)}
                     </Table.Td>
-                    <Table.Td className="numbers">{time === null ? '' : new Date(time * 1000).toLocaleString()}</Table.Td>
+                    <Table.Td className="numbers" visibleFrom="sm">{time === null ? '' : new Date(time * 1000).toLocaleString()}</Table.Td>
                     <Table.Td>
                       <Tooltip label="download">
                         <ActionIcon component="a" variant="subtle" color="gray" href={artifactUrl(entry.key, true)} aria-label={`Download ${path}`}>

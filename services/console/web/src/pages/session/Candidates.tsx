@@ -106,7 +106,7 @@ export function Candidates({ iteration }: { iteration: Iteration }) {
                     </Group>
                   </Table.Td>
                   <Table.Td ta="right">
-                    <Button size="compact-xs" variant="subtle" aria-expanded={open === row.number} aria-label={`Show candidate ${row.number}`} onClick={() => setOpen(open === row.number ? null : row.number)}>
+                    <Button size="compact-xs" variant="subtle" aria-expanded={open === row.number} aria-label={`${open === row.number ? 'close' : 'show'} candidate ${row.number}`} onClick={() => setOpen(open === row.number ? null : row.number)}>
                       {open === row.number ? 'close' : 'show'}
                     </Button>
                   </Table.Td>

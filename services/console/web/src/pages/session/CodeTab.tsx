@@ -49,19 +49,21 @@ export function CodeTab({ name, session, iteration }: TabProps) {
     <Grid gap="md">
       <Grid.Col span={{ base: 12, md: reward === null ? 12 : 8 }}>
         <Stack gap="sm">
-          <Group>
-            <SegmentedControl data={views} value={view} onChange={setView} aria-label="View" />
-            {view === 'difference' && (
-              <Select
-                aria-label="Compared with"
-                w={200}
-                data={others.map((candidate) => ({ value: String(candidate.number), label: `from iteration ${candidate.number}` }))}
-                value={against}
-                onChange={setOther}
-                allowDeselect={false}
-              />
-            )}
-          </Group>
+          {views.length > 1 && (
+            <Group>
+              <SegmentedControl data={views} value={view} onChange={setView} aria-label="View" />
+              {view === 'difference' && (
+                <Select
+                  aria-label="Compared with"
+                  w={200}
+                  data={others.map((candidate) => ({ value: String(candidate.number), label: `from iteration ${candidate.number}` }))}
+                  value={against}
+                  onChange={setOther}
+                  allowDeselect={false}
+                />
+              )}
+            </Group>
+          )}
           {view === 'code' && <CodeView code={source.text} language={source.language} label={source.title} />}
           {view === 'difference' && before !== null && <DiffView before={before.text} after={source.text} label={`difference from iteration ${against}`} />}
           {view === 'judge' && (judge.data ? <CodeView code={judge.data} label="judge.py" /> : <Text size="sm" c="dimmed">{judge.isFetching ? 'loading' : 'No judge yet.'}</Text>)}

@@ -42,7 +42,7 @@ export function Curves({ session, live, iteration }: TabProps) {
   const goal = session.method === 'reward' ? session.spec?.passThreshold : undefined
   const search = at?.search
   const candidates = at?.candidates.filter((entry) => entry.mean !== null) ?? []
-  if (names.length === 0 && (search?.x.length ?? 0) === 0 && candidates.length === 0) {
+  if (names.length === 0 && (search?.x.length ?? 0) === 0 && candidates.length <= 1) {
     return (
       <Empty icon={<IconChartLine size={22} />} title="No curves yet">
         They appear here as soon as training or a search begins.
@@ -50,6 +50,7 @@ export function Curves({ session, live, iteration }: TabProps) {
     )
   }
   const members = [...(at?.members.values() ?? [])]
+  const until = Math.max(0, ...members.map((member) => member.steps))
   return (
     <Stack>
       {names.length > 0 && (
@@ -85,27 +86,28 @@ export function Curves({ session, live, iteration }: TabProps) {
         {search !== undefined && search.x.length > 0 && (
           <Chart title="best score of the search" lines={[{ label: 'best', ...search, color: color(0), dots: search.x.length < 60 }]} xLabel="candidates" sync="search" />
         )}
-        {candidates.length > 0 && (
+        {candidates.length > 1 && (
           <Chart
             title="mean return of candidates"
             lines={[{ label: 'candidate', x: candidates.map((_, index) => index + 1), y: candidates.map((entry) => entry.mean ?? 0), color: color(1), dots: true }]}
             xLabel="candidates"
             sync="candidates"
+            whole
           />
         )}
         {shown.map((name) => (
-          <Chart key={name} title={metricTitle(name)} lines={linesOf(at, name, color)} xLabel="environment steps" goal={name === "judge's score" ? goal : undefined} />
+          <Chart key={name} title={metricTitle(name)} lines={linesOf(at, name, color)} xLabel="environment steps" until={until} goal={name === "judge's score" ? goal : undefined} />
         ))}
         {terms.length > 0 &&
           members.map((member) => (
-            <Stack key={`terms ${member.id}`} gap={4}>
-              <Chart
-                title={`reward terms stacked, ${member.id}`}
-                lines={stack(terms.map((term) => member.metrics.get(term) ?? { x: [], y: [] })).map((area, index) => ({ label: terms[index]!.slice(5), ...area, color: color(index) }))}
-                xLabel="environment steps"
-              />
-              <Legend lines={terms.map((term, index) => ({ label: term.slice(5), color: color(index) }))} />
-            </Stack>
+            <Chart
+              key={`terms ${member.id}`}
+              title={`reward terms stacked, ${member.id}`}
+              lines={stack(terms.map((term) => member.metrics.get(term) ?? { x: [], y: [] })).map((area, index) => ({ label: terms[index]!.slice(5), ...area, color: color(index) }))}
+              xLabel="environment steps"
+              until={until}
+              legend
+            />
           ))}
       </SimpleGrid>
       {members.length > 0 && (

@@ -68,7 +68,7 @@ export function Events({ live }: TabProps) {
                 <Text size="xs" c="dimmed" className="numbers" miw={62}>
                   {time === null ? '' : clock(time)}
                 </Text>
-                <Badge size="sm" variant="light" color={word === 'warning' ? 'yellow' : 'gray'} miw={104} tt="none">
+                <Badge size="sm" variant="light" color={word === 'warning' ? 'yellow' : 'gray'} miw={{ base: 72, sm: 104 }} tt="none">
                   {word}
                 </Badge>
                 <Text size="sm" className="plain">

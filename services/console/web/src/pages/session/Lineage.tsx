@@ -10,7 +10,7 @@ import { Empty, Panel, Problem } from '../../components/basics'
 import type { LineageNode } from '../../gen/dressage/v1/session_service_pb'
 import { Lesson_Tier } from '../../gen/dressage/v1/session_service_pb'
 import { MOST_ITEMS } from '../../lib/compare'
-import { isOver, lastPart, short } from '../../lib/format'
+import { isOver, lastPart, scoreText } from '../../lib/format'
 import { useLineage } from './data'
 import type { TabProps } from './SessionPage'
 
@@ -96,9 +96,9 @@ export function LineageTab({ name, session, iteration }: TabProps) {
                 right={
                   <Group gap="sm">
                     <Text size="sm" fw={600} className="numbers">
-                      {node.score === undefined ? '–' : short(node.score)}
+                      {node.score === undefined ? '–' : scoreText(node.score, session.method)}
                       {node.intervalLow !== undefined && (
-                        <Text span size="xs" c="dimmed">{` (${short(node.intervalLow)} to ${short(node.intervalHigh ?? 0)})`}</Text>
+                        <Text span size="xs" c="dimmed">{` (${scoreText(node.intervalLow, session.method)} to ${scoreText(node.intervalHigh ?? 0, session.method)})`}</Text>
                       )}
                     </Text>
                     {node.parent !== '' && (

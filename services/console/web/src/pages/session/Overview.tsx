@@ -6,7 +6,7 @@ import { Link } from '@tanstack/react-router'
 import { artifactUrl } from '../../api/clients'
 import { Chart, Legend, useColors } from '../../components/Chart'
 import { Panel } from '../../components/basics'
-import { clock, isOver, phaseName, score, short } from '../../lib/format'
+import { clock, isOver, phaseName, score, scoreText } from '../../lib/format'
 import { linesOf, metricTitle } from './Curves'
 import { useIterations } from './data'
 import { Criteria } from './JudgmentTab'
@@ -25,6 +25,7 @@ export function Overview({ name, session, live, iteration }: TabProps) {
   const members = [...(at?.members.values() ?? [])]
   const warnings = live.session.warnings.filter((warning) => warning.iteration === iteration || warning.iteration === 0)
   const search = at?.search
+  const scored = (iterations.data ?? []).filter((row) => row.score !== undefined)
   return (
     <Grid gap="md">
       <Grid.Col span={{ base: 12, md: 7 }}>
@@ -60,6 +61,7 @@ export function Overview({ name, session, live, iteration }: TabProps) {
                     title={metricTitle(metric)}
                     lines={linesOf(at, metric, color)}
                     xLabel="environment steps"
+                    until={Math.max(0, ...members.map((member) => member.steps))}
                     height={170}
                     goal={metric === "judge's score" ? session.spec?.passThreshold : undefined}
                   />
@@ -67,15 +69,18 @@ export function Overview({ name, session, live, iteration }: TabProps) {
               </Stack>
             </Panel>
           )}
+          {metrics.length === 0 && (search?.x.length ?? 0) === 0 && scored.length > 1 && (
+            <Chart title="score by iteration" lines={[{ label: 'score', x: scored.map((row) => row.number), y: scored.map((row) => row.score!), color: color(0), dots: true }]} xLabel="iterations" height={170} whole />
+          )}
           <Panel title="Iterations" pad="sm">
-            <Table.ScrollContainer minWidth={420}>
+            <Table.ScrollContainer minWidth={300}>
               <Table verticalSpacing={6} fz="sm" highlightOnHover>
                 <Table.Thead>
                   <Table.Tr>
                     <Table.Th>#</Table.Th>
-                    <Table.Th>Phase</Table.Th>
+                    <Table.Th visibleFrom="sm">Phase</Table.Th>
                     <Table.Th ta="right">Score</Table.Th>
-                    <Table.Th ta="right">Fresh seeds</Table.Th>
+                    <Table.Th ta="right" visibleFrom="sm">Fresh seeds</Table.Th>
                     <Table.Th>Change</Table.Th>
                   </Table.Tr>
                 </Table.Thead>
@@ -83,21 +88,23 @@ export function Overview({ name, session, live, iteration }: TabProps) {
                   {(iterations.data ?? []).map((row) => (
                     <Table.Tr key={row.number} data-active={row.number === iteration || undefined}>
                       <Table.Td>
-                        <Anchor component={Link} to="/sessions/$id" params={{ id: name.split('/')[1] } as never} search={{ iteration: row.number } as never} size="sm" fw={600}>
-                          {row.number}
-                        </Anchor>
-                        {row.name === session.bestIteration && (
-                          <Badge size="xs" variant="light" ml={6}>
-                            best
-                          </Badge>
-                        )}
+                        <Group gap={6} wrap="nowrap">
+                          <Anchor component={Link} to="/sessions/$id" params={{ id: name.split('/')[1] } as never} search={{ iteration: row.number } as never} size="sm" fw={600}>
+                            {row.number}
+                          </Anchor>
+                          {row.name === session.bestIteration && (
+                            <Badge size="xs" variant="light" className="whole">
+                              best
+                            </Badge>
+                          )}
+                        </Group>
                       </Table.Td>
-                      <Table.Td>{phaseName(row.phase)}</Table.Td>
+                      <Table.Td visibleFrom="sm">{phaseName(row.phase)}</Table.Td>
                       <Table.Td ta="right" className="numbers">
-                        {row.score === undefined ? '–' : short(row.score)}
+                        {row.score === undefined ? '–' : scoreText(row.score, session.method)}
                       </Table.Td>
-                      <Table.Td ta="right" className="numbers">
-                        {row.confirmedScore === undefined ? '–' : short(row.confirmedScore)}
+                      <Table.Td ta="right" className="numbers" visibleFrom="sm">
+                        {row.confirmedScore === undefined ? '–' : scoreText(row.confirmedScore, session.method)}
                       </Table.Td>
                       <Table.Td maw={360}>
                         <Text size="sm" className="plain" lineClamp={2}>
@@ -109,6 +116,11 @@ export function Overview({ name, session, live, iteration }: TabProps) {
                 </Table.Tbody>
               </Table>
             </Table.ScrollContainer>
+            {iterations.data?.length === 0 && (
+              <Text size="sm" c="dimmed" p="xs">
+                None has begun.
+              </Text>
+            )}
           </Panel>
         </Stack>
       </Grid.Col>

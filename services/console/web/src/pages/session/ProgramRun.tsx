@@ -5,7 +5,7 @@ import { useQuery } from '@tanstack/react-query'
 import { type KeyboardEvent, useEffect, useMemo, useState } from 'react'
 
 import { artifactUrl } from '../../api/clients'
-import { Panel, Problem } from '../../components/basics'
+import { pageKeys, Panel, Problem } from '../../components/basics'
 import { CodeView } from '../../components/CodeView'
 import { GridView } from '../../components/GridView'
 import { short } from '../../lib/format'
@@ -115,13 +115,13 @@ function Player({ episode }: { episode: ProgramEpisode }) {
         <ActionIcon variant="default" aria-label="Next step" onClick={() => go(done + 1)}>
           <IconPlayerSkipForward size={16} />
         </ActionIcon>
-        <Slider flex={1} miw={130} min={0} max={last || 1} step={1} value={done} onChange={go} label={null} thumbLabel="Step" />
+        <Slider flex={1} miw={130} min={0} max={last || 1} step={1} value={done} onChange={go} onKeyDown={pageKeys((to) => go(Math.round(to)), done, last)} label={null} thumbLabel="Step" />
         <Select aria-label="Steps per second" size="xs" w={96} data={SPEEDS.map((value) => ({ value, label: `${value} /s` }))} value={speed} allowDeselect={false} onChange={(value) => setSpeed(value ?? '5')} />
       </Group>
       <Text size="sm" className="numbers" role="status" aria-live={playing ? 'off' : 'polite'}>
         {`Step ${done} of ${last}${line === undefined ? '' : `, line ${line}`}: ${describeStep(episode, done)}. Return ${short(done === last ? episode.return : state.total)}.${done === last ? ` ${endingOf(episode)}.` : ''}`}
       </Text>
-      <Text size="xs" c="dimmed" className="plain">{`Yellow: an action, green: a test that holds, red: one that does not. ${episode.legend}`}</Text>
+      <Text size="xs" c="dimmed" className="plain">Statements: an action is yellow, a test that holds green, one that does not red. Grid: walls are grey, markers orange with their number if there are several; the arrow is the agent.</Text>
     </Stack>
   )
 }

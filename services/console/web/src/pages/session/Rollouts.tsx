@@ -4,19 +4,24 @@ import { useDisclosure } from '@mantine/hooks'
 import { notifications } from '@mantine/notifications'
 import { IconCube, IconDownload, IconMovie, IconPlayerPause, IconPlayerPlay, IconPlayerTrackPrev } from '@tabler/icons-react'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
-import { lazy, Suspense, useEffect, useMemo, useRef, useState } from 'react'
+import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from 'react'
 
 import { artifactUrl, errorText, sessions } from '../../api/clients'
-import { Command, Empty, Panel, Problem } from '../../components/basics'
+import { Command, Empty, pageKeys, Panel, Problem } from '../../components/basics'
+import type { Marker } from '../../components/Chart'
+import type { Rollout } from '../../gen/dressage/v1/session_pb'
 import { JudgeKind } from '../../gen/dressage/v1/session_pb'
 import { compact, short } from '../../lib/format'
+import { Clock } from '../../scene/playback'
 import type { Recorded } from './data'
-import { rolloutsOf, useAssignments } from './data'
+import { filmOf, recordingOf, rolloutsOf, useAssignments } from './data'
 import { ProgramRun } from './ProgramRun'
 import type { TabProps } from './SessionPage'
 
 /** MuJoCo, three.js and the reader of recordings load when somebody opens 3D. */
 const Scene3D = lazy(() => import('./Scene3D').then((module) => ({ default: module.Scene3D })))
+/** The reader of recordings, too. */
+const Fields = lazy(() => import('./Fields').then((module) => ({ default: module.Fields })))
 
 const PER_PAGE = 12
 const KINDS = [
@@ -38,6 +43,7 @@ export function Rollouts({ name, session, iteration }: TabProps) {
   const withVideo = shown.filter((entry) => entry.rollout.video !== '').map((entry) => entry.rollout.video)
   const best = session.bestVideo.startsWith(`${name}/iterations/${iteration}/`) ? session.bestVideo : ''
   const videos = [...new Set([...withVideo, ...(best === '' ? [] : [best])])].slice(0, 6)
+  const recordings = useMemo(() => videos.map((key) => recordingOf(key, all)), [videos.join(), all])
   if (assignments.error !== null) return <Problem error={assignments.error} />
   if (assignments.data !== undefined && all.length === 0 && videos.length === 0) {
     return (
@@ -52,7 +58,7 @@ export function Rollouts({ name, session, iteration }: TabProps) {
       <Box className="media">
         <Box className={scene !== null && videos.length > 1 ? 'whole-row' : undefined!}>
           {videos.length > 0 ? (
-            <Synchronised key={videos.join()} videos={videos} />
+            <Synchronised key={videos.join()} videos={videos} recordings={recordings} notes={videos.map((key) => (filmOf(key, all) === undefined ? null : <Verdicts key={key} rollout={filmOf(key, all)!} />))} />
           ) : (
             <Panel title="Videos">
               <Text size="sm" c="dimmed" mb="xs">
@@ -110,14 +116,13 @@ export function Rollouts({ name, session, iteration }: TabProps) {
 function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene: () => void }) {
   const { rollout } = entry
   const [open, { toggle }] = useDisclosure(false)
-  const verdicts = rollout.judgment?.verdicts ?? []
   return (
     <Panel
       pad="sm"
       title={
         <Text span fw={600} size="sm">
           {`${entry.owner} ${rollout.label}`}
-          <Text span c="dimmed" size="xs" className="numbers">{entry.step > 0 ? `  at ${compact(entry.step)} steps` : ''}</Text>
+          <Text span c="dimmed" size="xs" className="numbers">{`${entry.step > 0 ? `  at ${compact(entry.step)} steps` : ''}${entry.fresh ? ', fresh seeds' : ''}`}</Text>
         </Text>
       }
       right={
@@ -134,18 +139,7 @@ function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene
           {rollout.proposedReturn !== 0 && <Text size="xs" className="numbers">{`proposed ${short(rollout.proposedReturn)}`}</Text>}
           <Text size="xs" c="dimmed" className="numbers">{`seed ${rollout.seed}`}</Text>
         </Group>
-        <Group gap="xs">
-          {KINDS.map(([kind, word]) => {
-            const verdict = verdicts.find((candidate) => candidate.kind === kind)
-            return (
-              <Tooltip key={word} label={verdict === undefined ? `no verdict by ${word}` : `${verdict.votes} votes, spread ${verdict.spread.toFixed(2)}. ${verdict.comment}`.slice(0, 300)} multiline maw={320}>
-                <Badge size="sm" variant={verdict === undefined ? 'default' : 'light'} color="gray" className="numbers" tt="none" tabIndex={0}>
-                  {`${word} ${verdict === undefined ? '–' : verdict.score.toFixed(2)}`}
-                </Badge>
-              </Tooltip>
-            )
-          })}
-        </Group>
+        <Verdicts rollout={rollout} />
         {rollout.judgment !== undefined && rollout.judgment.diagnosis !== '' && (
           <Text size="xs" c="dimmed" className="plain" lineClamp={open ? undefined! : 2}>
             {rollout.judgment.diagnosis}
@@ -167,6 +161,25 @@ function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene
         {open && <Label rollout={rollout.artifact} name={name} onDone={toggle} />}
       </Stack>
     </Panel>
+  )
+}
+
+/** The verdicts by code, by video and by people. */
+function Verdicts({ rollout }: { rollout: Rollout }) {
+  const verdicts = rollout.judgment?.verdicts ?? []
+  return (
+    <Group gap="xs">
+      {KINDS.map(([kind, word]) => {
+        const verdict = verdicts.find((candidate) => candidate.kind === kind)
+        return (
+          <Tooltip key={word} label={verdict === undefined ? `no verdict by ${word}` : `${verdict.votes} ${verdict.votes === 1 ? 'vote' : 'votes'}, spread ${verdict.spread.toFixed(2)}. ${verdict.comment}`.slice(0, 300)} multiline maw={320}>
+            <Badge size="sm" variant={verdict === undefined ? 'default' : 'light'} color="gray" className="numbers" tt="none" tabIndex={0}>
+              {`${word} ${verdict === undefined ? '–' : verdict.score.toFixed(2)}`}
+            </Badge>
+          </Tooltip>
+        )
+      })}
+    </Group>
   )
 }
 
@@ -204,19 +217,29 @@ function Label({ rollout, name, onDone }: { rollout: string; name: string; onDon
   )
 }
 
-/** Videos that play together: the first one's clock leads, the others follow it. */
-export function Synchronised({ videos, labels = videos.map((key) => key.split('/').slice(-3).join(' ')) }: { videos: string[]; labels?: string[] }) {
+type Played = { videos: string[]; labels?: string[]; recordings?: string[]; notes?: React.ReactNode[] }
+
+/**
+ * Videos that play together: the first one's clock leads, the others follow it.
+ *
+ * @param recordings the artifacts of the episodes that the videos show, each empty if it is not known.
+ * @param notes what stands below each video.
+ */
+export function Synchronised({ videos, labels = videos.map((key) => key.split('/').slice(-3).join(' ')), recordings = [], notes = [] }: Played) {
   const players = useRef<(HTMLVideoElement | null)[]>([])
+  const clock = useMemo(() => new Clock(Number.POSITIVE_INFINITY), [])
   const [playing, setPlaying] = useState(false)
   const [time, setTime] = useState(0)
   const [length, setLength] = useState(0)
   const [speed, setSpeed] = useState('1')
+  const [measured, { toggle: toggleMeasured }] = useDisclosure(false)
   useEffect(() => {
     const lead = players.current[0]
     if (lead === null || lead === undefined) return
     let frame = 0
     const follow = () => {
       setTime(lead.currentTime)
+      clock.seek(lead.currentTime)
       for (const player of players.current.slice(1)) {
         if (player !== null && Math.abs(player.currentTime - lead.currentTime) > 0.12) player.currentTime = Math.min(lead.currentTime, player.duration || 0)
       }
@@ -224,11 +247,17 @@ export function Synchronised({ videos, labels = videos.map((key) => key.split('/
     }
     if (playing) frame = requestAnimationFrame(follow)
     return () => cancelAnimationFrame(frame)
-  }, [playing])
-  const seek = (to: number) => {
-    setTime(to)
-    for (const player of players.current) if (player !== null) player.currentTime = Math.min(to, player.duration || to)
-  }
+  }, [playing, clock])
+  const seek = useCallback(
+    (to: number) => {
+      setTime(to)
+      clock.seek(to)
+      for (const player of players.current) if (player !== null) player.currentTime = Math.min(to, player.duration || to)
+    },
+    [clock],
+  )
+  const marker = useMemo<Marker>(() => ({ subscribe: (listener) => clock.subscribe(listener), seek }), [clock, seek])
+  const filmed = useMemo(() => labels.map((label, index) => ({ label, recording: recordings[index] ?? '' })), [labels.join('\n'), recordings.join('\n')])
   const toggle = () => {
     for (const player of players.current) {
       if (player === null) continue
@@ -261,23 +290,34 @@ export function Synchronised({ videos, labels = videos.map((key) => key.split('/
             <Text size="xs" c="dimmed" className="one-line">
               {labels[index]}
             </Text>
+            {notes[index]}
           </Box>
         ))}
       </SimpleGrid>
-      <Group mt="sm" gap="xs" wrap="nowrap">
+      <Group mt="sm" gap="xs">
         <ActionIcon variant="default" onClick={() => seek(0)} aria-label="To the start">
           <IconPlayerTrackPrev size={16} />
         </ActionIcon>
         <ActionIcon variant="light" onClick={toggle} aria-label={playing ? 'Pause' : 'Play'}>
           {playing ? <IconPlayerPause size={16} /> : <IconPlayerPlay size={16} />}
         </ActionIcon>
-        <Slider flex={1} min={0} max={length || 1} step={0.02} value={time} onChange={seek} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time" />
+        <Slider flex={1} miw={130} min={0} max={length || 1} step={0.02} value={time} onChange={seek} onKeyDown={pageKeys(seek, time, length)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time" />
         <Text size="xs" className="numbers" miw={84} ta="right">{`${time.toFixed(1)} of ${length.toFixed(1)} s`}</Text>
         <Select aria-label="Speed" size="xs" w={80} data={['0.25', '0.5', '1', '2']} value={speed} allowDeselect={false} onChange={(value) => {
           setSpeed(value ?? '1')
           for (const player of players.current) if (player !== null) player.playbackRate = Number(value ?? 1)
         }} />
       </Group>
+      {recordings.some((key) => key !== '') && (
+        <Stack gap="xs" mt="sm">
+          <Switch size="xs" label="measured fields" checked={measured} onChange={toggleMeasured} />
+          {measured && (
+            <Suspense fallback={<Skeleton h={160} radius="md" />}>
+              <Fields filmed={filmed} clock={marker} />
+            </Suspense>
+          )}
+        </Stack>
+      )}
     </Panel>
   )
 }

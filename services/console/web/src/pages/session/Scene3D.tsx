@@ -1,25 +1,22 @@
 // Recorded states in 3D: MuJoCo's shapes at the poses of each state, a ghost beside them, and graphs under one clock.
-import { ActionIcon, Box, Group, Loader, MultiSelect, Select, SimpleGrid, Slider, Stack, Switch, Text, Tooltip, useComputedColorScheme } from '@mantine/core'
+import { ActionIcon, Box, Group, Loader, Select, Slider, Stack, Switch, Text, Tooltip, useComputedColorScheme } from '@mantine/core'
 import { useElementSize } from '@mantine/hooks'
 import { IconFocusCentered, IconInfoCircle, IconPlayerPause, IconPlayerPlay, IconPlayerSkipBack, IconPlayerSkipForward, IconPlayerTrackPrev } from '@tabler/icons-react'
 import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from 'react'
 
-import { Chart, Legend, type Line, useColors } from '../../components/Chart'
+import { pageKeys } from '../../components/basics'
 import { compact } from '../../lib/format'
-import { columnsOf } from '../../scene/episode'
 import { Clock, placeAt, stepFrom } from '../../scene/playback'
 import { Stage } from '../../scene/stage'
 import type { SceneModel } from '../../scene/types'
 import type { Recorded } from './data'
+import { Graphs } from './Graphs'
 import { type Take, useScene } from './useScene'
 
 const SPEEDS = ['0.05', '0.1', '0.25', '0.5', '1', '2']
-const FIRST_GRAPHS = ['x_velocity', 'z_position', 'pitch', 'reward']
-const FORCE = 'contact force'
-const MAX_GRAPHS = 8
 const KEYS = 'Arrow keys turn the view, plus and minus zoom, Space plays, comma and full stop go from state to state, F follows the robot, Home resets the view.'
 
-export const nameOf = ({ owner, step, rollout }: Recorded) => `${owner} ${rollout.label}${step > 0 ? `, ${compact(step)} steps` : ''}, seed ${rollout.seed}`
+const nameOf = ({ owner, step, rollout }: Recorded) => `${owner} ${rollout.label}, seed ${rollout.seed}${step > 0 ? `, ${compact(step)} steps` : ''}`
 
 type Props = { environment: string; entries: Recorded[]; chosen: string; onChoose: (key: string) => void }
 
@@ -68,6 +65,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
   const [follows, setFollows] = useState(model.travels)
   const [forces, setForces] = useState(true)
   const [beside, setBeside] = useState(true)
+  const recordings = useMemo(() => takes.map((take, index) => ({ label: index === 0 ? 'rollout' : 'ghost', episode: take.episode, rows: take.poses.rows, force: (row: number) => forceAt(take, row) })), [takes])
   const height = Math.round(Math.min(Math.max(width * 0.58, 240), 520))
 
   useEffect(() => {
@@ -189,7 +187,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
         <ActionIcon variant="default" aria-label="Next state" onClick={() => step(1)} visibleFrom="xs">
           <IconPlayerSkipForward size={16} />
         </ActionIcon>
-        <Slider flex={1} miw={130} min={0} max={length || 1} step={0.002} value={time} onChange={(to) => clock.seek(to)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time in 3D" />
+        <Slider flex={1} miw={130} min={0} max={length || 1} step={0.002} value={time} onChange={(to) => clock.seek(to)} onKeyDown={pageKeys((to) => clock.seek(to), time, length)} label={(value) => `${value.toFixed(2)} s`} thumbLabel="Time in 3D" />
         <Text size="xs" className="numbers" miw={92} ta="right">{`${time.toFixed(2)} of ${length.toFixed(1)} s`}</Text>
         <Select aria-label="Speed of 3D" size="xs" w={82} data={SPEEDS.map((value) => ({ value, label: `${value} ×` }))} value={speed} allowDeselect={false} onChange={(value) => setSpeed(value ?? '1')} />
       </Group>
@@ -214,45 +212,7 @@ function Player({ model, takes, loading }: { model: SceneModel; takes: Take[]; l
         <Text size="xs" c="dimmed" className="numbers">{`state ${place.row} of ${lead.episode.steps}, contact force ${compact(Math.round(force))} N (${(force / model.weight).toFixed(1)} × weight)`}</Text>
       </Group>
       {takes.some((take) => take.cut) && <Text size="xs" c="dimmed">The simulation diverged: the states after the first one that is not finite are left out.</Text>}
-      <Graphs takes={takes} clock={clock} />
-    </Stack>
-  )
-}
-
-function Graphs({ takes, clock }: { takes: Take[]; clock: Clock }) {
-  const color = useColors()
-  const lead = takes[0]!
-  const columns = useMemo(() => columnsOf(lead.episode), [lead])
-  const names = useMemo(() => [FORCE, ...columns.map((column) => column.name)], [columns])
-  const [stored, setStored] = useState<string[] | null>(null)
-  const shown = (stored ?? FIRST_GRAPHS.filter((name) => names.includes(name)).slice(0, 2)).filter((name) => names.includes(name))
-  const linesOf = (name: string): Line[] =>
-    takes.map((take, index) => {
-      const label = index === 0 ? 'rollout' : 'ghost'
-      if (name === FORCE) return { label, color: color(index), x: Array.from(take.episode.times.subarray(0, take.poses.rows)), y: Array.from({ length: take.poses.rows }, (_, row) => forceAt(take, row)) }
-      return { label, color: color(index), ...columns.find((column) => column.name === name)!.values(take.episode) }
-    })
-  const lines = useMemo(() => new Map(shown.map((name) => [name, linesOf(name)])), [takes, shown.join('\n'), color(0)])
-  return (
-    <Stack gap="xs">
-      <MultiSelect
-        label="Graphs"
-        size="xs"
-        searchable
-        hidePickedOptions
-        limit={60}
-        maxValues={MAX_GRAPHS}
-        placeholder={shown.length === 0 ? 'any recorded field' : ''}
-        data={names}
-        value={shown}
-        onChange={setStored}
-      />
-      {takes.length > 1 && shown.length > 0 && <Legend lines={['rollout', 'ghost'].map((label, index) => ({ label, color: color(index) }))} />}
-      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xs">
-        {shown.map((name) => (
-          <Chart key={name} title={name === FORCE ? `${FORCE} (N)` : name.replaceAll('_', ' ')} lines={lines.get(name)!} xLabel="seconds" height={130} sync="scene" marker={clock} />
-        ))}
-      </SimpleGrid>
+      <Graphs recordings={recordings} clock={clock} />
     </Stack>
   )
 }

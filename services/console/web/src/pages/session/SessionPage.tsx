@@ -13,7 +13,7 @@ import { modals } from '../../components/confirm'
 import type { Session } from '../../gen/dressage/v1/session_pb'
 import { SessionState } from '../../gen/dressage/v1/session_pb'
 import { runCommand } from '../../lib/command'
-import { compact, dollars, duration, environmentId, isOver, placeOf, seconds, short } from '../../lib/format'
+import { compact, dollars, duration, environmentId, goalNumber, isOver, placeOf, scoreText, seconds, short } from '../../lib/format'
 import { watchConnection } from '../../live/connection'
 import type { Live } from '../../live/useSession'
 import { useLiveSession } from '../../live/useSession'
@@ -71,7 +71,7 @@ function Loaded({ name, session, live }: { name: string; session: Session; live:
       <Tabs value={tab} onChange={(value) => value !== null && go({ tab: value as Tab })} keepMounted={false}>
         <Group justify="space-between" wrap="wrap-reverse" gap="xs" align="flex-end">
           {narrow ? (
-            <Select aria-label="Part of the session" data={[...TABS]} value={tab} onChange={(value) => value !== null && go({ tab: value as Tab })} allowDeselect={false} flex={1} tt="capitalize" />
+            <Select aria-label="Part of the session" data={TABS.map((value) => ({ value, label: value[0]!.toUpperCase() + value.slice(1) }))} value={tab} onChange={(value) => value !== null && go({ tab: value as Tab })} allowDeselect={false} flex={1} />
           ) : (
             <Tabs.List flex={1}>
               {TABS.map((entry) => (
@@ -84,13 +84,13 @@ function Loaded({ name, session, live }: { name: string; session: Session; live:
           {numbers.length > 0 && (
             <Select
               aria-label="Iteration"
-              w={220}
+              w={{ base: 185, sm: 220 }}
               size="sm"
               allowDeselect={false}
               data={numbers.map((number) => {
                 const entry = iterations.data?.find((candidate) => candidate.number === number)
                 const value = entry?.score ?? live.session.iterations.get(number)?.score
-                return { value: String(number), label: `Iteration ${number}${value == null ? '' : `: ${short(value)}`}${number === best ? ' (best)' : ''}` }
+                return { value: String(number), label: `Iteration ${number}${value == null ? '' : `: ${scoreText(value, session.method)}`}${number === best ? ' (best)' : ''}` }
               })}
               value={String(iteration)}
               onChange={(value) => value !== null && go({ iteration: Number(value) })}
@@ -137,7 +137,7 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
     <Stack gap="sm">
       <Group justify="space-between" align="flex-start" wrap="nowrap">
         <Box miw={0}>
-          <Group gap="xs" mb={4}>
+          <Group gap="xs" mih={26}>
             <StateBadge state={session.state} waiting={!over && session.awaitingApproval > 0} />
             {session.deleteTime !== undefined && <Text size="xs" c="red">in the trash</Text>}
             {live.status === 'offline' && (
@@ -150,14 +150,6 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
             )}
             <Text size="xs" c="dimmed" className="one-line">{`${name.split('/')[1]} · ${environmentId(spec?.environment ?? '')} · ${session.method} · ${spec?.model}`}</Text>
           </Group>
-          <Title order={1} size="h3" className="plain" lineClamp={whole ? undefined! : 3}>
-            {whole ? spec?.intent : spec?.intent.slice(0, 600)}
-          </Title>
-          {long && (
-            <Button variant="subtle" size="compact-xs" onClick={() => setWhole(!whole)}>
-              {whole ? 'less' : 'the whole intent'}
-            </Button>
-          )}
         </Box>
         <Group gap={4} wrap="nowrap">
           {!over && (
@@ -208,10 +200,20 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
           </Menu>
         </Group>
       </Group>
+      <Box>
+        <Title order={1} size="h3" className="plain" lineClamp={whole ? undefined! : 3}>
+          {whole ? spec?.intent : spec?.intent.slice(0, 600)}
+        </Title>
+        {long && (
+          <Button variant="subtle" size="compact-xs" onClick={() => setWhole(!whole)}>
+            {whole ? 'less' : 'the whole intent'}
+          </Button>
+        )}
+      </Box>
       <Group gap="xl" className="facts">
         <Fact label="Score" hint={`Goal: ${session.goal}`}>
-          {session.bestScore === undefined ? '–' : short(session.bestScore)}
-          <Text span size="xs" c="dimmed">{` of ${session.goal}`}</Text>
+          {session.bestScore === undefined ? '–' : scoreText(session.bestScore, session.method)}
+          <Text span size="xs" c="dimmed">{` of ${goalNumber(session.goal)}`}</Text>
         </Fact>
         {session.confirmation !== undefined && <Fact label="On fresh seeds">{session.confirmation.score.toFixed(2)}</Fact>}
         {session.report !== undefined && <Fact label="On report seeds">{short(session.report.mean)}</Fact>}
@@ -228,14 +230,14 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
       {session.state === SessionState.PENDING && (
         <Alert color="blue" icon={<IconHourglass size={18} />} p="sm" role="status">
           <Text size="sm" className="plain">
-            {[placeOf(session), session.queue?.reason || session.stateReason || 'not started yet'].filter(Boolean).join(': ')}
+            {session.queue === undefined ? session.stateReason || 'Not started yet.' : `Waits in the queue, ${placeOf(session)}: ${session.queue.reason}.`}
           </Text>
         </Alert>
       )}
       <Phases session={session} live={live} />
       {(session.failure !== undefined || (session.stateReason !== '' && ![SessionState.SUCCEEDED, SessionState.PENDING].includes(session.state))) && (
         <Alert color={session.state === SessionState.FAILED ? 'red' : session.state === SessionState.CANCELLED ? 'gray' : 'yellow'} icon={<IconAlertTriangle size={18} />} p="sm">
-          <Text size="sm" className="plain">
+          <Text size="sm" className="plain sentence">
             {session.failure?.message || session.stateReason}
           </Text>
         </Alert>

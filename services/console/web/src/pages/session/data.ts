@@ -3,14 +3,17 @@ import { useQuery } from '@tanstack/react-query'
 
 import { sessions } from '../../api/clients'
 import type { Assignment, Iteration, Rollout } from '../../gen/dressage/v1/session_pb'
-import { isOver } from '../../lib/format'
+import { isOver, lastPart } from '../../lib/format'
 import { formatProgram } from '../../lib/program'
 
 export function useSession(name: string) {
   return useQuery({
     queryKey: ['session', name, 'resource'],
     queryFn: ({ signal }) => sessions.getSession({ name }, { signal }),
-    refetchInterval: (query) => (query.state.data !== undefined && isOver(query.state.data.state) ? false : 5_000),
+    refetchInterval: ({ state: { data } }) => {
+      if (data !== undefined && isOver(data.state)) return false
+      return data?.queue === undefined ? 5_000 : 2_000 // places change without an event
+    },
   })
 }
 
@@ -53,25 +56,38 @@ export function useAssignments(session: string, iteration: number) {
   })
 }
 
-export type Recorded = { rollout: Rollout; owner: string; step: number; last: boolean }
+/** `fresh`: whether it was recorded on the fresh seeds of a confirmation. */
+export type Recorded = { rollout: Rollout; owner: string; step: number; last: boolean; fresh: boolean }
 
 /** All recorded rollouts of assignments, the last checkpoints first. */
 export function rolloutsOf(assignments: Assignment[]): Recorded[] {
   const all: Recorded[] = []
   for (const assignment of assignments) {
+    const fresh = lastPart(assignment.name).startsWith('confirm')
     for (const member of assignment.members) {
       const last = member.evaluations.at(-1)?.envStep ?? 0n
       for (const evaluation of member.evaluations) {
         for (const rollout of evaluation.rollouts) {
-          all.push({ rollout, owner: member.name.split('/').pop() ?? '', step: Number(evaluation.envStep), last: evaluation.envStep === last })
+          all.push({ rollout, owner: member.name.split('/').pop() ?? '', step: Number(evaluation.envStep), last: evaluation.envStep === last, fresh })
         }
       }
     }
     for (const candidate of assignment.candidates) {
-      for (const rollout of candidate.rollouts) all.push({ rollout, owner: candidate.id, step: 0, last: true })
+      for (const rollout of candidate.rollouts) all.push({ rollout, owner: candidate.id, step: 0, last: true, fresh })
     }
   }
   return all.sort((a, b) => b.step - a.step || a.owner.localeCompare(b.owner))
+}
+
+/** The recorded rollout that a video shows. */
+export function filmOf(video: string, all: Recorded[]): Rollout | undefined {
+  return all.find(({ rollout }) => rollout.video === video)?.rollout
+}
+
+/** The artifact of the recording that a video shows, with states to draw; empty: it is not known. */
+export function recordingOf(video: string, all: Recorded[]): string {
+  const artifact = filmOf(video, all)?.artifact ?? ''
+  return artifact.endsWith('.npz') ? artifact : ''
 }
 
 /** The proposal as text, and in which language. */

@@ -2,9 +2,10 @@
 import { ConnectError } from '@connectrpc/connect'
 import { useEffect, useMemo, useRef, useState } from 'react'
 
-import { artifacts, artifactUrl, environments, errorText } from '../../api/clients'
+import { artifacts, environments, errorText } from '../../api/clients'
 import { Mujoco } from '../../scene/client'
-import { type Episode, MAX_BYTES, readEpisode, statesOf } from '../../scene/episode'
+import { type Episode, readEpisode, statesOf } from '../../scene/episode'
+import { readRecording } from '../../scene/read'
 import { readPoses } from '../../scene/recorded'
 import { hasWebGL } from '../../scene/stage'
 import type { Poses, SceneModel } from '../../scene/types'
@@ -16,15 +17,7 @@ export type Take = { key: string; episode: Episode; poses: Poses; cut: boolean }
 export type SceneState = { model: SceneModel | null; takes: Take[]; loading: boolean; why: string; recorded: string }
 
 const MAX_TAKES = 6
-const READ_MS = 60_000
 const COMPUTE_MS = 120_000
-
-async function readFile(key: string, what: string): Promise<Uint8Array> {
-  const answer = await fetch(artifactUrl(key), { signal: AbortSignal.timeout(READ_MS) })
-  if (!answer.ok) throw new Error(`${what} cannot be read: status ${answer.status}`)
-  if (Number(answer.headers.get('content-length') ?? 0) > MAX_BYTES) throw new Error(`${what} is larger than 64 MB`)
-  return new Uint8Array(await answer.arrayBuffer())
-}
 
 /** What computes poses, and why it is not WebAssembly (empty: it is). */
 type Source = { model: SceneModel; why: string; poses: (key: string, episode: Episode) => Promise<Poses> }
@@ -64,14 +57,14 @@ class Loader {
 
   private async recorded(rollout: string) {
     const stored = await artifacts.getRolloutPoses({ rollout }, { timeoutMs: COMPUTE_MS })
-    return readPoses(await readFile(stored.key, 'the poses'))
+    return readPoses(await readRecording(stored.key, 'the poses'))
   }
 
   take(key: string): Promise<Take> {
     const known = this.takes.get(key)
     if (known !== undefined) return known
     const made = (async () => {
-      const [source, episode] = await Promise.all([this.scene(key), readFile(key, 'the recording').then(readEpisode)])
+      const [source, episode] = await Promise.all([this.scene(key), readRecording(key, 'the recording').then(readEpisode)])
       const poses = await source.poses(key, episode)
       if (poses.rows === 0) throw new Error('the recording has no finite state')
       return { key, episode, poses, cut: poses.rows <= episode.steps }
