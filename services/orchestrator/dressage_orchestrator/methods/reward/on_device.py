@@ -111,7 +111,7 @@ def _clear(values: v1.Hyperparameters) -> None:
     preset.minibatch_size = min(preset.minibatch_size, values.num_envs * values.num_steps)
     for name in _BATCH:
         if getattr(values, name) == getattr(preset, name):
-            values.ClearField(name)
+            values.ClearField(name)  # type: ignore[arg-type]
 
 
 def assign(context: SessionContext, iteration: v1.Iteration, task: work.TrainAssignment) -> None:
