@@ -6,8 +6,8 @@
 - ``noiseworld``: a code policy on NoiseWorld1-v0 that looks its moves up: ours in its sandboxed process, the environment in
   another, whose start is included, 4,000 episodes a candidate; the peer's in the simulator's own process, 5 episodes a
   candidate. ``ours_round``: 10 candidates with 5 episodes each, their processes started 1 s before or earlier.
-  Limit: the same policy and the compiled rules in
-  one process.
+  Limit: the same policy and the compiled rules in one process.
+- ``planner``: the same with a recorded policy that plans its way at each step, and 200 episodes a candidate.
 
 The peers are restated in plain Gymnasium code here. R2PO makes the environment anew at each reset and writes a line a step to a
 log; ``peer_lean`` leaves both out. PromptPO makes one environment a candidate, executes the policy's source, keeps all
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -42,6 +43,10 @@ ROUND = 10
 """Candidates of a round of PromptPO."""
 BATCH, BATCHES = 2000, 2
 """Episodes in lockstep of 100 steps each, and batches of one process, as in an evaluation."""
+NOISE_WORLD = "NoiseWorld1-v0"
+PLANNER = Path(__file__).parents[1] / "examples/behaviours/noise_world/llm/iterations/3/policy_author/1/0-0.md"
+PLANNED = 100
+"""Episodes in lockstep of the planner, which takes longer."""
 BALANCING = np.array([0.0, -0.1, -1.0, -1.0, 0.0, 0.1, 1.0, 1.0])
 CANDIDATES = 50
 ROWS = 260
@@ -227,7 +232,9 @@ def route(env_id: str) -> str:
     return ROUTE.format(moves=moves, size=size)
 
 
-def sandboxed(env_id: str, source: str, *, cores: int, scratch: Path) -> tuple[Rate, Rate, Callable[[], None]]:
+def sandboxed(
+    env_id: str, source: str, *, cores: int, scratch: Path, batch: int
+) -> tuple[Rate, Rate, Callable[[], None]]:
     """Code candidates as an evaluation plays them: one thread for each core, each with a player and the policy's process.
 
     :returns: the rate of candidates with as many episodes as one process plays, its start included; the rate of a round of
@@ -257,13 +264,13 @@ def sandboxed(env_id: str, source: str, *, cores: int, scratch: Path) -> tuple[R
         try:
             process = GeneratedProcess(sandboxes, "dressage.contracts.policy_process:play")
             budget, seeds = TimeBudget(limits.candidate_seconds), range(first, first + count)
-            played = play_part(task, seeds, start=0, budget=budget, player=player, process=process, batch=BATCH)
+            played = play_part(task, seeds, start=0, budget=budget, player=player, process=process, batch=batch)
             return len(played.returns)
         finally:
             idle.put(player)
 
     def play() -> int:
-        return sum(pool.map(lambda index: candidate(index * BATCH * BATCHES, BATCH * BATCHES), range(cores)))
+        return sum(pool.map(lambda index: candidate(index * batch * BATCHES, batch * BATCHES), range(cores)))
 
     def rounds(seconds: float) -> float:
         sandboxes.keep_ready("code", lambda: {POLICY_SANDBOX: ROUND})
@@ -287,15 +294,16 @@ def sandboxed(env_id: str, source: str, *, cores: int, scratch: Path) -> tuple[R
     return lambda seconds: repeated(play, seconds), rounds, close
 
 
-def in_process(env_id: str, source: str) -> Rate:
+def in_process(env_id: str, source: str, *, count: int) -> Rate:
     """The same policy and the compiled rules in one process."""
     from dressage.envs.options import EnvOptions
     from dressage.episodes.choice import lockstep
 
     scope: dict[str, Any] = {}
     exec(source, scope)
-    policy, simulation, count = scope["Policy"](), lockstep(env_id, EnvOptions()), 500
+    policy, simulation = scope["Policy"](), lockstep(env_id, EnvOptions())
     assert simulation is not None
+    policy.reset()
 
     def play() -> int:
         seen, rows = simulation.reset(range(count)), np.arange(count)
@@ -336,29 +344,43 @@ def swimmer(cores: int, scratch: Path) -> tuple[dict[str, Rate], Callable[[], No
 
 
 def noiseworld(cores: int, scratch: Path) -> tuple[dict[str, Rate], Callable[[], None]]:
-    """Measurements of NoiseWorld1-v0."""
-    env_id = "NoiseWorld1-v0"
-    source = route(env_id)
-    ours, rounds, close = sandboxed(env_id, source, cores=cores, scratch=scratch)
+    """Measurements of NoiseWorld1-v0 with a policy whose act takes at most 2 µs."""
+    return code_on_noise_world(route(NOISE_WORLD), cores, scratch, batch=BATCH)
+
+
+def planner(cores: int, scratch: Path) -> tuple[dict[str, Rate], Callable[[], None]]:
+    """Measurements of NoiseWorld1-v0 with the recorded policy that plans at each step."""
+    (source,) = re.findall(r"```python\n(.*?)```", PLANNER.read_text("utf-8"), re.DOTALL)
+    return code_on_noise_world(source, cores, scratch, batch=PLANNED)
+
+
+def code_on_noise_world(
+    source: str, cores: int, scratch: Path, *, batch: int
+) -> tuple[dict[str, Rate], Callable[[], None]]:
+    """Measurements of one policy for both sides; ours plays so many episodes in lockstep."""
+    env_id = NOISE_WORLD
+    ours, rounds, close = sandboxed(env_id, source, cores=cores, scratch=scratch, batch=batch)
     return {
         "ours": ours,
         "ours_round": rounds,
         "peer": promptpo(env_id, source, lean=False),
         "peer_lean": promptpo(env_id, source, lean=True),
-        "limit": in_process(env_id, source),
+        "limit": in_process(env_id, source, count=batch // 4),
     }, close
 
 
-PARTS = {"cartpole": cartpole, "swimmer": swimmer, "noiseworld": noiseworld}
+PARTS = {"cartpole": cartpole, "swimmer": swimmer, "noiseworld": noiseworld, "planner": planner}
 WHAT = {
     "cartpole": "Episodes of CartPole-v1, a near-optimal linear policy; peer: R2PO's loop",
     "swimmer": "Episodes of Swimmer-v5, linear policies; peer: R2PO's loop",
     "noiseworld": "Episodes of NoiseWorld1-v0, a code policy in its sandbox; peer: PromptPO's loop, not sandboxed",
+    "planner": "The same with a code policy that plans at each step",
 }
 NOTES = {
     "cartpole": "limit: the compiled rules alone",
     "swimmer": "limit: bare mujoco.batch stepping as many simulations",
     "noiseworld": "limit: the same policy and the compiled rules in one process",
+    "planner": "limit: the same policy and the compiled rules in one process on one core",
 }
 
 

@@ -10,7 +10,7 @@ from dressage.contracts import JudgeResult
 _SHOWN_CRITERIA = 3
 _SHOWN_EVIDENCE = 6
 _UNITS = {"m_s": "m/s", "rad_s": "rad/s", "m": "m", "s": "s", "rad": "rad", "deg": "degrees", "hz": "Hz"}
-_UNIT = re.compile(rf"_({'|'.join(_UNITS)})$")
+_UNIT = re.compile(rf"(?P<bound>\d)?_(?P<unit>{'|'.join(_UNITS)})$")
 _NOT_TAG = re.compile(r"[^a-z0-9]+")
 
 
@@ -61,11 +61,17 @@ def _evidence(evidence: Mapping[str, float], about: list[str]) -> str:
 
 
 def _measured(name: str, value: float) -> str:
-    """Return a value with its name; the unit at the name's end goes behind the value: `mean velocity 1.36 m/s`."""
+    """Return a value with its name; the unit at the name's end goes behind the value: `mean velocity 1.36 m/s`.
+
+    A unit behind a number is that of a bound in the name: `share of time below 0.42 m: 1`.
+    """
     unit = _UNIT.search(name)
     if unit is None or unit.start() == 0:
         return f"{_words(name)} {value:.4g}"
-    return f"{_words(name[: unit.start()])} {value:.4g} {_UNITS[unit[1]]}"
+    words = _words(name[: unit.start("unit")])
+    if unit["bound"] is not None:
+        return f"{words} {_UNITS[unit['unit']]}: {value:.4g}"
+    return f"{words} {value:.4g} {_UNITS[unit['unit']]}"
 
 
 def _words(name: str) -> str:

@@ -35,6 +35,11 @@ def test_a_low_score_reports_weak_criteria_and_measured_values() -> None:
     assert failure_tags(result, threshold=0.7) == ["forward_speed"]
 
 
+def test_a_unit_of_a_bound_stays_in_the_name() -> None:
+    text = diagnose(JudgeResult(0.9, {}, {"share_of_time_below_0.42_m": 1.0, "mean_height_m": 0.36}), threshold=0.7)
+    assert text.endswith("Measured: share of time below 0.42 m: 1, mean height 0.36 m.")
+
+
 def test_a_high_score_reports_the_weakest_criterion_and_no_tags() -> None:
     result = JudgeResult(0.9, {"smooth": 0.8, "fast": 1.0}, {})
     assert diagnose(result, threshold=0.7) == "Score 0.90 reaches the threshold 0.70. Weakest: smooth (0.80)."
