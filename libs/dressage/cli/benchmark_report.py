@@ -10,7 +10,7 @@ from pathlib import Path
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.cli.summary import state_name
-from dressage.sdk.texts import short
+from dressage.sdk.texts import counted, short
 
 Curves = Mapping[int, Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]]
 """Number and curve of each iteration, by the number of the case from 1."""
@@ -145,7 +145,7 @@ def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
     template = benchmark.template
     facts = [
         f"model {template.model or 'the default'}",
-        f"at most {template.max_iterations or 5} iterations",
+        f"at most {counted(template.max_iterations or 5, 'iteration')}",
         f"threshold {template.pass_threshold or 0.7:g}",
         f"staged, gate {benchmark.stage_gate:g}" if benchmark.staged else "flat",
     ]

@@ -121,8 +121,8 @@ def print_cards(cards: list[dict[str, Any]], *, as_json: bool) -> None:
         (
             card["id"],
             card["title"],
-            card["observation_size"],
-            len(card.get("actions", card.get("action", ()))),
+            _size(card.get("observation_size", 0), card.get("num_observations", 0)),
+            _size(len(card.get("actions", card.get("action", ()))), card.get("num_actions", 0)),
             f"{card['max_episode_steps']} × {card['time_step']:g} s",
             ", ".join(card.get("methods", ())),
             "; ".join(card.get("example_intents", ())[:2]),
@@ -132,6 +132,11 @@ def print_cards(cards: list[dict[str, Any]], *, as_json: bool) -> None:
     output.print_table(
         ("environment", "description", "observation", "actions", "episode", "methods", "example intents"), rows
     )
+
+
+def _size(numbers: int, choices: int) -> str:
+    """Return the size of a space: `17` numbers, `1 of 4` values, or none."""
+    return f"1 of {choices}" if choices else str(numbers or "–")
 
 
 def print_card(card: dict[str, Any], *, as_json: bool) -> None:
