@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from dressage.envs import custom
 from dressage.envs.forms import check_forms
+from dressage.envs.packs.batched import tasks
 from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS, PACKS
 from dressage.errors import InvalidArgument, NotFound
 
@@ -254,6 +255,13 @@ def load_card(env_id: str) -> EnvironmentCard:
         return _custom_card(env_id)
     if env_id not in ENVIRONMENT_IDS:
         shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
+        if needs := tasks.needs_of(env_id):
+            raise NotFound(
+                f"{shown!r} is a task of Isaac Lab that has no card, so it cannot be trained here yet. {needs} "
+                f"Tasks with a card: {', '.join(PACKS['isaaclab'].environments)}",
+                reason="ENVIRONMENT_NOT_FOUND",
+                metadata={"environment": shown},
+            )
         nearest = _nearest_first(env_id)
         known = ", ".join(nearest)
         meant = _meant(env_id, nearest)

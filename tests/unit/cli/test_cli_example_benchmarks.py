@@ -12,6 +12,8 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.cli.benchmarks import read_cases
 from dressage.cli.listings import cut
 from dressage.envs.cards import load_card
+from dressage.envs.packs.batched.tasks import registry
+from dressage.errors import NotFound
 
 FOLDER = Path(__file__).parents[3] / "examples" / "benchmarks"
 CATEGORIES = {"locomotion", "balance", "pose", "style", "acrobatic", "manipulation"}
@@ -42,4 +44,14 @@ def test_sixty_four_cases_cover_sixteen_environments_of_isaac_lab() -> None:
     listed = cases("isaac_lab")
     assert len(listed) == 64 and len({case.environment for case in listed}) == 16
     assert Counter(case.difficulty for case in listed) == {"easy": 9, "medium": 31, "hard": 24}
-    assert all(case.environment.startswith("environments/Isaac-") for case in listed)
+    known = {f"environments/{task.id}" for task in registry()}
+    assert {case.environment for case in listed} <= known
+    trained = [case for case in listed if case.environment == "environments/Isaac-Cartpole-Direct"]
+    assert len(trained) == 2 and "reward" in load_card("Isaac-Cartpole-Direct").methods
+
+
+def test_a_task_of_isaac_lab_without_a_card_is_named_with_what_it_needs() -> None:
+    with pytest.raises(NotFound, match=r"'Isaac-Velocity-Flat-H1' .* no card.* newton.* with a card: .*Isaac-Cartpole"):
+        load_card("Isaac-Velocity-Flat-H1")
+    with pytest.raises(NotFound, match=r"Isaac Sim.*pypi\.nvidia\.com"):
+        load_card(next(task.id for task in registry() if task.backend == "physx"))

@@ -49,6 +49,12 @@ def registry() -> tuple[Task, ...]:
     return tuple(Task(**entry) for entry in json.loads(text)["tasks"])
 
 
+def needs_of(task_id: str) -> str:
+    """Return the backend of a registered task and what it needs; empty for other ids."""
+    found = next((task for task in registry() if task.id == task_id), None)
+    return f"Backend: {found.backend}. Needed: {NEEDS[found.backend]}" if found else ""
+
+
 def write(path: Path, tasks: Sequence[Task], version: str) -> None:
     """Write a registry."""
     entries = [asdict(task) for task in tasks]
