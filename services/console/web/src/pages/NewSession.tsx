@@ -14,7 +14,7 @@ import { save } from '../lib/csv'
 import { compact, duration, environmentId } from '../lib/format'
 import { Criteria } from './new/Criteria'
 import type { Form } from './new/form'
-import { formOf, specOf, START } from './new/form'
+import { formOf, readForm, specOf, START } from './new/form'
 import { FormPage, useForm } from './new/FormPage'
 import { Settings } from './new/Settings'
 
@@ -43,6 +43,7 @@ export function NewSession() {
   const fields = start.error === null ? {} : fieldErrors(start.error)
   const wrong = (name: string) => fields[`spec.${name}`] ?? fields[name]
   const known = ['spec.intent', 'spec.environment', 'spec.model', 'spec.reward.seeds', 'spec.reward.steps_per_member', 'spec.reward.patience']
+  const { problem } = useMemo(() => readForm(form), [form])
   const options = (cards.data ?? []).map((entry) => ({ value: entry.name, label: environmentId(entry.name) }))
 
   return (
@@ -50,7 +51,7 @@ export function NewSession() {
       title="New session"
       action="Start the session"
       pending={start.isPending}
-      disabled={form.intent.trim() === ''}
+      disabled={form.intent.trim() === '' || problem !== undefined}
       onStart={() => start.mutate()}
       fields={
         <>
@@ -96,7 +97,7 @@ export function NewSession() {
             </Stack>
           </Panel>
           {form.method === 'reward' && <Criteria form={form} onChange={(criteria) => set('criteria', criteria)} />}
-          <Settings form={form} set={set} methods={methods} wrong={wrong} />
+          <Settings form={form} set={set} methods={methods} wrong={wrong} problem={problem} />
         </>
       }
       beside={
@@ -117,15 +118,14 @@ export function NewSession() {
 function Plan({ form }: { form: Form }) {
   const text = JSON.stringify(form)
   const [settled] = useDebouncedValue(text, 350)
+  const { spec } = useMemo(() => readForm(form), [form])
   const plan = useQuery({
     queryKey: ['estimate', settled],
     queryFn: ({ signal }) => sessions.estimateSession({ spec: specOf(JSON.parse(settled) as Form) }, { signal }),
-    enabled: form.intent.trim() !== '',
+    enabled: form.intent.trim() !== '' && spec !== undefined,
     placeholderData: keepPreviousData,
     retry: false,
   })
-  const spec = useMemo(() => specOf(form), [form])
-  const command = runCommand(spec)
   const estimate = plan.data
   const rounds = estimate?.spec?.maxIterations ?? 0
   return (
@@ -150,7 +150,7 @@ function Plan({ form }: { form: Form }) {
           <Group gap="xl" className="facts">
             <Fact label="Iterations at most">{rounds}</Fact>
             <Fact label="Time of one">{duration(estimate.minutesPerIteration * 60)}</Fact>
-            <Fact label="All at most">{duration(estimate.minutesPerIteration * 60 * rounds)}</Fact>
+            <Fact label="All at most">{duration(Math.max(estimate.minutesPerIteration, estimate.mostMinutesPerIteration) * 60 * rounds)}</Fact>
             <Fact label="Steps of one">{compact(estimate.envStepsPerIteration)}</Fact>
             <Fact label="Model calls of one">
               {estimate.mostModelCallsPerIteration > estimate.leastModelCallsPerIteration
@@ -171,6 +171,16 @@ function Plan({ form }: { form: Form }) {
           <Text size="xs" c="dimmed">
             {`An episode has at most ${estimate.maxEpisodeSteps.toLocaleString('en')} steps and ${estimate.terminatesWhenUnhealthy ? 'ends' : 'does not end'} in an unhealthy state.`}
           </Text>
+          {estimate.measured !== '' && (
+            <Text size="xs" c="dimmed" className="plain">
+              {estimate.measured}
+            </Text>
+          )}
+          {estimate.optionsOfAuthor.length > 0 && (
+            <Text size="xs" c="dimmed">
+              {`The author may change ${estimate.optionsOfAuthor.join(', ')}.`}
+            </Text>
+          )}
           {estimate.note !== '' && (
             <Alert icon={<IconInfoCircle size={16} />} p="xs">
               <Text size="xs" className="plain">
@@ -180,12 +190,12 @@ function Plan({ form }: { form: Form }) {
           )}
         </Stack>
       )}
-      {form.intent.trim() !== '' && (
+      {form.intent.trim() !== '' && spec !== undefined && (
         <>
           <Text size="xs" c="dimmed" mt="md" mb={4}>
             The same in a terminal
           </Text>
-          <Command text={command} />
+          <Command text={runCommand(spec)} />
           {spec.criteria.length > 0 && (
             <Button mt={6} size="compact-xs" variant="subtle" leftSection={<IconDownload size={14} />} onClick={() => save('criteria.json', criteriaFile(spec), 'application/json')}>
               save criteria.json

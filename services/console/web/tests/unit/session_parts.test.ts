@@ -19,7 +19,7 @@ import { spendBy } from '../../src/lib/spend'
 import { stack } from '../../src/lib/stack'
 import { readEntry, tasksOf } from '../../src/lib/transcripts'
 import { SessionLive } from '../../src/live/model'
-import { formOf, specOf, START } from '../../src/pages/new/form'
+import { formOf, readForm, specOf, START } from '../../src/pages/new/form'
 
 describe('the return of episodes in training', () => {
   const progress = (sequence: number, steps: number, episodes: number, value: number) =>
@@ -147,6 +147,26 @@ describe('the form of a session', () => {
   it('is filled from a spec with the same settings', () => {
     const spec = specOf({ ...START, intent: 'run', patience: 4, fromParent: 'never', dollars: 2, criteria })
     expect(specOf(formOf(spec))).toEqual(spec)
+  })
+
+  it('keeps the settings of a session for which it has no field', () => {
+    const spec = specOf({ ...START, intent: 'run', seeds: 2 })
+    const reward = create(RewardSpecSchema, { seeds: 2, earlyStop: false, rewardSource: 'def reward():\n    return 1\n', configs: [{ id: 'fast', hyperparameters: { hiddenSizes: [64] } }] })
+    Object.assign(spec, { methodSpec: { case: 'reward', value: reward }, pool: 'gpu', seed: 7n, judgeSource: '5', roles: { judge: create(RoleModelSchema, { model: 'other/model' }) } })
+    const form = formOf(spec)
+    expect(form.further.split('\n')).toEqual(expect.arrayContaining(['pool=gpu', 'reward.early_stop=false', 'judge_source="5"', 'roles.judge.model=other/model']))
+    expect(specOf(form)).toEqual(spec)
+    expect(specOf({ ...form, seeds: 3 }).methodSpec.value).toMatchObject({ seeds: 3, earlyStop: false })
+  })
+
+  it('names the line of a further setting that cannot be read', () => {
+    const problem = (further: string, method = 'reward') => readForm({ ...START, method, further }).problem
+    expect(problem('pool=gpu\n\nseed=7\nbudget.tokens=200000')).toBeUndefined()
+    expect(problem('pool=gpu\npol=gpu')).toMatch(/^Line 2, pol=gpu: .*unknown/)
+    expect(problem('seed=often')).toMatch(/^Line 1, seed=often: /)
+    expect(problem('gpu')).toContain('write name=value')
+    expect(problem('code.episodes=20')).toContain('of the method code, and reward is chosen')
+    expect(readForm({ ...START, method: 'code', further: 'code.episodes=20' }).spec?.methodSpec).toMatchObject({ case: 'code', value: { episodes: 20 } })
   })
 })
 

@@ -13,7 +13,7 @@ import type { Case } from '../../lib/cases'
 import { COLUMNS, MOST_CASES, parseCases } from '../../lib/cases'
 import { duration, environmentId } from '../../lib/format'
 import type { Form } from '../new/form'
-import { specOf, START } from '../new/form'
+import { readForm, specOf, START } from '../new/form'
 import { FormPage, useForm } from '../new/FormPage'
 import { Settings } from '../new/Settings'
 
@@ -38,6 +38,7 @@ export function NewBenchmark() {
     return METHODS.filter((method) => used.every((card) => card.methods.includes(method)))
   }, [cases, cards.data])
   const chosen = methods.includes(form.method) ? form : { ...form, method: methods[0] ?? 'reward' }
+  const { problem } = useMemo(() => readForm(chosen), [chosen])
   const start = useMutation({
     mutationFn: () =>
       benchmarks.createBenchmark({ cases, template: specOf({ ...chosen, intent: '', environment: '' }), staged, stageGate: Number(gate) || 0, requestId: requestId([cases, chosen, staged, gate]) }),
@@ -57,7 +58,7 @@ export function NewBenchmark() {
       title="New benchmark"
       action={cases.length === 0 ? 'Start the benchmark' : `Start ${cases.length} ${cases.length === 1 ? 'session' : 'sessions'}`}
       pending={start.isPending}
-      disabled={cases.length === 0 || methods.length === 0}
+      disabled={cases.length === 0 || methods.length === 0 || problem !== undefined}
       onStart={() => start.mutate()}
       fields={
         <>
@@ -101,7 +102,7 @@ export function NewBenchmark() {
               {cases.length > 0 && <Preview cases={cases} />}
             </Stack>
           </Panel>
-          <Settings form={chosen} set={set} methods={methods} wrong={wrong} />
+          <Settings form={chosen} set={set} methods={methods} wrong={wrong} problem={problem} />
         </>
       }
       beside={
@@ -176,7 +177,7 @@ function Plan({ cases, form }: { cases: Case[]; form: Form }) {
       let dollars: number | undefined = 0
       answers.forEach((answer, index) => {
         const rounds = (answer.spec?.maxIterations ?? 0) * kinds[index]!.count
-        minutes += answer.minutesPerIteration * rounds
+        minutes += Math.max(answer.minutesPerIteration, answer.mostMinutesPerIteration) * rounds
         const price = answer.usesLanguageModel ? (answer.mostDollarsPerIteration ?? answer.dollarsPerIteration) : 0
         dollars = dollars === undefined || price === undefined ? undefined : dollars + price * rounds
       })

@@ -1,8 +1,9 @@
 // The settings that sessions and benchmarks share: method, model, limits, training.
-import { Accordion, Box, Grid, NumberInput, SegmentedControl, Select, Stack, Switch, Text, TextInput } from '@mantine/core'
+import { Accordion, Box, Grid, NumberInput, SegmentedControl, Select, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
 
 import { Panel } from '../../components/basics'
 import type { Form } from './form'
+import { FURTHER_EXAMPLES } from './further'
 import type { SetField } from './FormPage'
 
 const METHODS: Record<string, string> = {
@@ -18,11 +19,14 @@ type Props = {
   methods: string[]
   /** The server's objection to a field of the spec, if it has one. */
   wrong: (field: string) => string | undefined
+  /** What is wrong with the further settings. */
+  problem: string | undefined
 }
 
 const number = (value: string | number) => (typeof value === 'number' ? value : value === '' ? '' : Number(value))
 
-export function Settings({ form, set, methods, wrong }: Props) {
+export function Settings({ form, set, methods, wrong, problem }: Props) {
+  const count = form.further.split('\n').filter((line) => line.trim() !== '').length
   return (
     <>
       <Panel>
@@ -113,6 +117,22 @@ export function Settings({ form, set, methods, wrong }: Props) {
                 </>
                 )}
               </Grid>
+            </Accordion.Panel>
+          </Accordion.Item>
+          <Accordion.Item value="further">
+            <Accordion.Control>{count === 0 ? 'Further settings' : `Further settings: ${count}`}</Accordion.Control>
+            <Accordion.Panel>
+              <Textarea
+                label="Settings without a field"
+                description={`One a line, by their names in the API: ${FURTHER_EXAMPLES.join(', ')}`}
+                autosize
+                minRows={3}
+                maxRows={16}
+                className="plain"
+                value={form.further}
+                onChange={(event) => set('further', event.currentTarget.value)}
+                error={problem}
+              />
             </Accordion.Panel>
           </Accordion.Item>
         </Accordion>

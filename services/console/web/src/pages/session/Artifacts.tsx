@@ -2,7 +2,7 @@
 import { ActionIcon, Anchor, Box, Group, Stack, Table, Text, TextInput, Tooltip } from '@mantine/core'
 import { IconDownload, IconFiles, IconSearch } from '@tabler/icons-react'
 import { useInfiniteQuery } from '@tanstack/react-query'
-import { useState } from 'react'
+import { useEffect, useState } from 'react'
 
 import { artifacts, artifactUrl } from '../../api/clients'
 import { Command, Empty, Panel, Problem } from '../../components/basics'
@@ -11,6 +11,8 @@ import type { TabProps } from './SessionPage'
 
 const SHOWN = /\.(mp4|png|jpe?g|gif|webp|json|jsonl|py|txt|md|csv|log)$/i
 const MOST = 400
+/** Of a thousand files each; the search covers what was read. */
+const MOST_PAGES = 20
 
 export function Artifacts({ name }: TabProps) {
   const [text, setText] = useState('')
@@ -20,6 +22,10 @@ export function Artifacts({ name }: TabProps) {
     initialPageParam: '',
     getNextPageParam: (page) => page.nextPageToken || undefined,
   })
+  const pages = list.data?.pages.length ?? 0
+  useEffect(() => {
+    if (list.hasNextPage && !list.isFetchingNextPage && pages < MOST_PAGES) void list.fetchNextPage()
+  }, [list.hasNextPage, list.isFetchingNextPage, pages])
   if (list.error !== null) return <Problem error={list.error} />
   const all = list.data?.pages.flatMap((page) => page.artifacts) ?? []
   const shown = all.filter((entry) => text.toLowerCase().split(/\s+/).every((word) => entry.key.toLowerCase().includes(word)))
