@@ -33,7 +33,7 @@ def test_a_pole_that_is_balanced_in_the_wrong_place_first(tmp_path):
 
 
 # The others of docs/gallery.md that reach their threshold.
-REACHED = ("low_crawl", "sit_up", "backward_walk", "floor_sit")
+REACHED = ("low_crawl", "sit_up", "backward_walk", "floor_sit", "backflip", "high_jump")
 
 
 @pytest.mark.slow
@@ -44,8 +44,9 @@ def test_a_recorded_behaviour_reaches_its_threshold(name, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3700)
-def test_a_humanoid_lies_down_and_stretches_its_arms_up(tmp_path):
-    assert replay("arms_up", tmp_path / "data", 3600, EXAMPLES / "behaviours_long")["state"] == "succeeded"
+@pytest.mark.parametrize("name", ["arms_up", "leg_up"])
+def test_a_humanoid_on_its_back_stretches_a_limb_up(name, tmp_path):
+    assert replay(name, tmp_path / "data", 3600, EXAMPLES / "behaviours_long")["state"] == "succeeded"
 
 
 @pytest.mark.timeout(700)

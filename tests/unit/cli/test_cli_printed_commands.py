@@ -114,7 +114,11 @@ def test_resume_states_what_it_adds() -> None:
     assert listings.added(after, after) == "no further iteration, at most 3 in total"
 
 
-def test_a_resumed_session_shows_only_new_events(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resumed_session_shows_only_new_events(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # for the learning curve
+
     def warning(number: int, text: str) -> event_pb2.Event:
         return event_pb2.Event(sequence=number, warning=event_pb2.Warning(message=text))
 
