@@ -60,7 +60,7 @@ demo: install ## Train "run forward fast" on HalfCheetah-v5: a policy, its score
 examples: install ## Replay every recorded behaviour (about half an hour on 2 cores)
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/examples "$(EXAMPLES_DIR)"
 
-test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
+test: ## Run unit and integration tests (about half an hour on 2 cores)
 	@$(SYNC) --group dev --group reference --group console
 	@tools/system-packages egl
 	@tools/system-packages prometheus
@@ -71,7 +71,7 @@ test: ## Run unit and integration tests (at most 15 minutes on 2 cores)
 	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
 
 test-slow: ## Run long proofs; docs/ records their results
-	@$(SYNC) --group dev --group reference
+	@$(SYNC) --group dev --group reference --extra warp
 	@tools/system-packages postgresql
 	$(RUN)/pytest -m "slow and not cluster"
 
