@@ -19,6 +19,7 @@ import { spendBy } from '../../src/lib/spend'
 import { stack } from '../../src/lib/stack'
 import { readEntry, tasksOf } from '../../src/lib/transcripts'
 import { SessionLive } from '../../src/live/model'
+import { placesOf } from '../../src/lib/lineage'
 import { formOf, readForm, specOf, START } from '../../src/pages/new/form'
 
 describe('the return of episodes in training', () => {
@@ -167,6 +168,16 @@ describe('the form of a session', () => {
     expect(problem('gpu')).toContain('write name=value')
     expect(problem('code.episodes=20')).toContain('of the method code, and reward is chosen')
     expect(readForm({ ...START, method: 'code', further: 'code.episodes=20' }).spec?.methodSpec).toMatchObject({ case: 'code', value: { episodes: 20 } })
+  })
+})
+
+describe('the graph of a lineage', () => {
+  const node = (iteration: string, parent = '') => ({ iteration, parent })
+
+  it('goes on in the row of the parent, and opens one for each further child', () => {
+    const places = placesOf([node('1'), node('2', '1'), node('3', '2'), node('4', '1'), node('5', '4'), node('6', '1'), node('7', 'gone')])
+    const at = (column: number, row: number) => ({ column, row })
+    expect(Object.fromEntries(places)).toEqual({ 1: at(0, 0), 2: at(1, 0), 3: at(2, 0), 4: at(1, 1), 5: at(2, 1), 6: at(1, 2), 7: at(0, 3) })
   })
 })
 

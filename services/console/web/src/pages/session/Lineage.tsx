@@ -1,9 +1,10 @@
 // Which iteration came from which, what changed and what was learned. Any of them can be the next start.
-import { Anchor, Badge, Box, Button, Group, Stack, Text } from '@mantine/core'
+import { Anchor, Badge, Box, Button, Group, Skeleton, Stack, Text } from '@mantine/core'
 import { notifications } from '@mantine/notifications'
 import { IconGitBranch, IconScale } from '@tabler/icons-react'
 import { useMutation } from '@tanstack/react-query'
-import { Link } from '@tanstack/react-router'
+import { Link, useNavigate } from '@tanstack/react-router'
+import { lazy, Suspense } from 'react'
 
 import { errorText, sessions } from '../../api/clients'
 import { Empty, Panel, Problem } from '../../components/basics'
@@ -13,6 +14,8 @@ import { MOST_ITEMS } from '../../lib/compare'
 import { isOver, lastPart, scoreText } from '../../lib/format'
 import { useLineage } from './data'
 import type { TabProps } from './SessionPage'
+
+const LineageGraph = lazy(() => import('./LineageGraph').then((module) => ({ default: module.LineageGraph })))
 
 const TIERS: Record<Lesson_Tier, [string, string]> = {
   [Lesson_Tier.UNSPECIFIED]: ['unknown', 'gray'],
@@ -40,6 +43,7 @@ function depths(nodes: LineageNode[]): Map<string, number> {
 
 export function LineageTab({ name, session, iteration }: TabProps) {
   const lineage = useLineage(name)
+  const navigate = useNavigate()
   const rebase = useMutation({
     mutationFn: (number: number) => sessions.steerSession({ name, rebaseTo: number, requestId: crypto.randomUUID() }),
     onSuccess: (_, number) => notifications.show({ message: `The next iteration starts from iteration ${number}.` }),
@@ -64,6 +68,18 @@ export function LineageTab({ name, session, iteration }: TabProps) {
             {nodes.length > MOST_ITEMS ? `Compare the last ${MOST_ITEMS}` : 'Compare all'}
           </Button>
         </Group>
+      )}
+      {nodes.length > 1 && (
+        <Box visibleFrom="sm">
+          <Suspense fallback={<Skeleton height={150} />}>
+            <LineageGraph
+              nodes={nodes}
+              shown={iteration}
+              scoreOf={(node) => (node.score === undefined ? '–' : scoreText(node.score, session.method))}
+              onShow={(number) => void navigate({ to: '/sessions/$id', params: { id: lastPart(name) }, search: { tab: 'lineage', iteration: number } as never, replace: true })}
+            />
+          </Suspense>
+        </Box>
       )}
       <Stack gap="xs" component="ol" p={0} m={0} className="lineage">
         {nodes.map((node) => {
