@@ -51,8 +51,8 @@ def registry() -> tuple[Task, ...]:
 
 def needs_of(task_id: str) -> str:
     """Return the backend of a registered task and what it needs; empty for other ids."""
-    found = next((task for task in registry() if task.id == task_id), None)
-    return f"Backend: {found.backend}. Needed: {NEEDS[found.backend]}" if found else ""
+    match = next((task for task in registry() if task.id == task_id), None)
+    return f"Backend: {match.backend}. Needed: {NEEDS[match.backend]}" if match else ""
 
 
 def write(path: Path, tasks: Sequence[Task], version: str) -> None:
