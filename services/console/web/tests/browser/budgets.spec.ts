@@ -93,6 +93,7 @@ test('shows an event within a second', { tag: '@budgets' }, async ({ browser }) 
   const spec = { intent: 'hop forward', environment: 'environments/Hopper-v5', approveBeforeEvaluation: true, reward: { seeds: 1, stepsPerMember: '2048' } }
   await server.call('CreateSession', { spec, sessionId: 'updates' })
   await page.goto(server.url)
+  await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible() // the login has ended
   await page.goto(`${server.base}sessions/updates?tab=events`)
   await expect(page.getByText('waits for your approval')).toBeVisible({ timeout: 120_000 })
   const times: number[] = []
@@ -121,6 +122,7 @@ test('scrolls 1,000 sessions without a long task', { tag: '@budgets' }, async ({
 test('scrolls curves of 100,000 points without a long task', { tag: '@budgets' }, async ({ browser }) => {
   const { page, context } = await visit(browser)
   await page.goto(server.url)
+  await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible() // the login has ended
   await page.evaluate((names) => localStorage.setItem('dressage-metrics', JSON.stringify(names)), METRICS)
   await page.goto(`${server.base}sessions/curves?tab=curves`)
   await expect(page.getByText('Metrics: 25 of 25')).toBeVisible({ timeout: 60_000 })
