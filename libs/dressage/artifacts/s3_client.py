@@ -92,22 +92,22 @@ class StoreClock:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wall, self._monotonic = wall, monotonic
-        self._last: tuple[datetime, float] | None = None
+        self._observed: tuple[datetime, float] | None = None
 
     def observe(self, date: str | None) -> None:
         """Take the ``Date`` of a response; one that is missing or cannot be read changes nothing."""
         try:
-            seen = parsedate_to_datetime(date) if date else None
+            response_time = parsedate_to_datetime(date) if date else None
         except ValueError:
             return
-        if seen is not None:
-            self._last = (seen.astimezone(UTC), self._monotonic())
+        if response_time is not None:
+            self._observed = (response_time.astimezone(UTC), self._monotonic())
 
     def now(self) -> datetime:
-        """Return the time, UTC; by the store's clock it is at most a second early, and late by no more than a response took."""
-        if (last := self._last) is None:
+        """Return the time, UTC: behind the store's by at most a second and the time that a response took, never ahead of it."""
+        if (observed := self._observed) is None:
             return self._wall()
-        return last[0] + timedelta(seconds=self._monotonic() - last[1])
+        return observed[0] + timedelta(seconds=self._monotonic() - observed[1])
 
 
 class _Pool(urllib3.PoolManager):

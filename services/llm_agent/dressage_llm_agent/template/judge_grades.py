@@ -342,6 +342,11 @@ def _stays(places: tuple[str, ...]) -> Grade:
     else:
         squares = " + ".join(f"np.square(trajectory.{name} - trajectory.{name}[0])" for name in places)
         measure = f"np.sqrt({squares}).max()"
+    return place_grade(measure)
+
+
+def place_grade(measure: str) -> Grade:
+    """The largest distance from the start, m."""
     return graded(
         "place",
         measure,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
-from dressage_llm_agent.template.judge_grades import rate_grade
+from dressage_llm_agent.template.judge_grades import place_grade, rate_grade
 from dressage_llm_agent.template.plans import Grade, Term, graded
 from dressage_llm_agent.template.reward_terms import bounded_speed, quiet, rate_term
 from dressage_llm_agent.template.targets import mean_squared_rate, speed_target, spin_target
@@ -160,17 +160,8 @@ def _mean(rate: str) -> str:
 
 
 def _stays() -> Grade:
-    return graded(
-        "place",
-        "np.sqrt(np.square(trajectory.root_position[:, :2] - trajectory.root_position[0, :2]).sum(-1)).max()",
-        2.0,
-        0.5,
-        "largest_distance_from_start_m",
-        "stays where it is",
-        "largest distance from the start: full marks up to 0.5 m, none from 2 m",
-        "stability",
-        exponent=0.5,
-        floor=0.1,
+    return place_grade(
+        "np.sqrt(np.square(trajectory.root_position[:, :2] - trajectory.root_position[0, :2]).sum(-1)).max()"
     )
 
 

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { type Browser, expect, type Page, test } from '@playwright/test'
 
 import { ROOT, Server } from './server'
-import { visit } from './visit'
+import { logIn, visit } from './visit'
 
 const BUDGET = { firstPaintMs: 1_000, interactiveMs: 2_000, updateMs: 1_000, taskMs: 50, initialJavaScriptKb: 350 }
 const REPEATS = 5
@@ -92,8 +92,7 @@ test('shows an event within a second', { tag: '@budgets' }, async ({ browser }) 
   const { page, context } = await visit(browser)
   const spec = { intent: 'hop forward', environment: 'environments/Hopper-v5', approveBeforeEvaluation: true, reward: { seeds: 1, stepsPerMember: '2048' } }
   await server.call('CreateSession', { spec, sessionId: 'updates' })
-  await page.goto(server.url)
-  await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible() // the login has ended
+  await logIn(page, server.url)
   await page.goto(`${server.base}sessions/updates?tab=events`)
   await expect(page.getByText('waits for your approval')).toBeVisible({ timeout: 120_000 })
   const times: number[] = []
@@ -121,8 +120,7 @@ test('scrolls 1,000 sessions without a long task', { tag: '@budgets' }, async ({
 
 test('scrolls curves of 100,000 points without a long task', { tag: '@budgets' }, async ({ browser }) => {
   const { page, context } = await visit(browser)
-  await page.goto(server.url)
-  await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible() // the login has ended
+  await logIn(page, server.url)
   await page.evaluate((names) => localStorage.setItem('dressage-metrics', JSON.stringify(names)), METRICS)
   await page.goto(`${server.base}sessions/curves?tab=curves`)
   await expect(page.getByText('Metrics: 25 of 25')).toBeVisible({ timeout: 60_000 })

@@ -3,7 +3,7 @@
 import { expect, test } from '@playwright/test'
 
 import { Server } from './server'
-import { barriersOf, choose, type Visit, visit } from './visit'
+import { barriersOf, choose, logIn, visit, type Visit } from './visit'
 
 let server: Server
 let seen: Visit
@@ -15,9 +15,7 @@ test.beforeAll(async ({ browser }) => {
   test.setTimeout(200_000)
   server = await Server.start()
   seen = await visit(browser)
-  await seen.page.goto(server.url)
-  // The login has to end before the page goes elsewhere.
-  await expect(seen.page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
+  await logIn(seen.page, server.url)
 })
 
 test.afterAll(async () => {

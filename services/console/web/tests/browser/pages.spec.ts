@@ -7,7 +7,7 @@ import { type BrowserContext, expect, type Page, test } from '@playwright/test'
 
 import { fromCsv } from '../../src/lib/csv'
 import { ROOT, Server } from './server'
-import { barriersOf, choose, visit } from './visit'
+import { barriersOf, choose, logIn, visit } from './visit'
 
 let server: Server
 let context: BrowserContext
@@ -43,8 +43,7 @@ test.beforeAll(async ({ browser }) => {
   await server.call('CreateSession', { sessionId: 'hop-2', spec: { intent: 'hop high', environment, reward: { ...reward, rewardSource: REWARD, trainOnly: true } } })
   await server.call('CreateSession', { sessionId: 'pole-1', spec: { intent: 'balance the pole', environment: 'environments/CartPole-v1', parameters: { episodeBudget: '600' } } })
   for (const id of ['hop-1', 'hop-2', 'pole-1']) await ended(id)
-  await page.goto(server.url)
-  await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
+  await logIn(page, server.url)
 })
 
 test.afterAll(async () => {

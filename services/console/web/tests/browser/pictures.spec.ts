@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { expect, type Page, test } from '@playwright/test'
 
 import { ROOT, Server } from './server'
-import { choose, type Visit, visit } from './visit'
+import { choose, logIn, visit, type Visit } from './visit'
 
 const FOLDER = join(ROOT, 'build/console-pictures')
 const WIDE = { width: 1360, height: 860 }
@@ -116,8 +116,7 @@ test.beforeAll(async ({ browser }) => {
     if (id.startsWith('held')) await expect.poll(async () => (await server.call('GetSession', { name: `sessions/${id}` })).awaitingApproval, { timeout: 300_000 }).toBe(1)
   }
   seen = await visit(browser)
-  await seen.page.goto(server.url)
-  await expect(seen.page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
+  await logIn(seen.page, server.url)
 })
 
 test.afterAll(async () => {

@@ -2,7 +2,7 @@
 import { expect, type Locator, test } from '@playwright/test'
 
 import { Server } from './server'
-import { barriersOf, type Visit, visit } from './visit'
+import { barriersOf, logIn, visit, type Visit } from './visit'
 
 const REASON = 'the server runs as many sessions as its setting max_running_sessions allows'
 let server: Server
@@ -22,8 +22,7 @@ test.beforeAll(async ({ browser }) => {
   await create('second', 'jump upright')
   await create('third', 'hop backward')
   seen = await visit(browser)
-  await seen.page.goto(server.url)
-  await expect(seen.page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
+  await logIn(seen.page, server.url)
 })
 
 test.afterAll(async () => {

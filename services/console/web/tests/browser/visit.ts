@@ -22,6 +22,12 @@ export async function visit(browser: Browser): Promise<Visit> {
   return { context, page, problems }
 }
 
+/** Log in with the token in the server's address. The login has to end before the page goes elsewhere. */
+export async function logIn(page: Page, address: string): Promise<void> {
+  await page.goto(address)
+  await expect(page.getByRole('heading', { name: 'Sessions' })).toBeVisible()
+}
+
 /** What axe finds on the page, in both colour schemes. */
 export async function barriersOf(page: Page, what: string): Promise<string[]> {
   const found: string[] = []
