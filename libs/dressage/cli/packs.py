@@ -113,7 +113,7 @@ def pack_process(name: str, target: str, *, with_gpu: bool = False) -> Iterator[
 
 
 def _live(name: str) -> tuple[list[tasks.Task], str]:
-    with pack_process(name, "dressage.envs.packs.batched.tasks:list_tasks") as running:
+    with pack_process(name, "dressage.envs.packs.batched.listing:list_tasks") as running:
         try:
             reply = running.channel.recv(timeout=_SECONDS)
             return [tasks.Task(**entry) for entry in reply["tasks"]], str(reply["version"])

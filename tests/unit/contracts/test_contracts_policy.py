@@ -250,7 +250,7 @@ def test_the_check_measures_an_action(tmp_path):
 def test_the_check_says_what_is_wrong(source, rule, line, seen, tmp_path):
     limits = Limits(memory_bytes=1 << 30, wall_seconds=12.0)
     report = check_policy_in_sandbox(
-        source, load_card("CartPole-v1"), episodes("CartPole-v1"), scratch=tmp_path, limits=limits, act_seconds=0.2
+        source, load_card("CartPole-v1"), episodes("CartPole-v1"), scratch=tmp_path, limits=limits, act_seconds=0.02
     )
     (failure,) = report.failures
     assert not report.ok and (failure.rule, failure.line) == (rule, line)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 Backend = Literal["newton", "physx", "neither"]
 FILE = "isaaclab_tasks.json"
@@ -68,38 +68,3 @@ def differences(live: Sequence[Task], known: Sequence[Task]) -> list[str]:
     lines += [f"gone: {name}" for name in sorted(before.keys() - now.keys())]
     changed = [name for name in sorted(now.keys() & before.keys()) if now[name] != before[name]]
     return [*lines, *(f"changed: {before[name]} is now {now[name]}" for name in changed)]
-
-
-def list_tasks(channel: Any) -> None:
-    """Sandbox target in a process of the pack: send every task of the installed package."""
-    from dressage.envs.packs.batched.stepping import use_kernels
-
-    use_kernels()
-    import contextlib
-    import sys
-    from importlib.metadata import version
-
-    with contextlib.redirect_stdout(sys.stderr):
-        import gymnasium
-        import isaaclab_tasks  # noqa: F401  registers the tasks
-
-        names = sorted(name for name in gymnasium.registry if name.startswith("Isaac"))
-        tasks = [_task(name, gymnasium.registry[name]) for name in names]
-    channel.send({"tasks": [asdict(task) for task in tasks], "version": version("isaaclab")})
-
-
-def _task(name: str, spec: Any) -> Task:
-    from isaaclab_tasks.utils import parse_env_cfg
-
-    module = str(spec.kwargs.get("env_cfg_entry_point", ""))
-    parts = module.partition(":")[0].split(".")
-    category = parts[2] if len(parts) > 3 else parts[-1]
-    try:
-        physics = type(parse_env_cfg(name).sim.physics).__name__.lower()
-    except Exception as error:  # a task whose packages are missing still belongs to the registry
-        physics = type(error).__name__.lower()
-    backend: Backend = "newton" if "newton" in physics else "physx" if "physx" in physics else "neither"
-    entry = str(spec.entry_point)
-    multi = "marl" in entry.lower() or "multiagent" in module.lower()
-    workflow = "multi-agent" if multi else "manager" if entry.endswith("ManagerBasedRLEnv") else "direct"
-    return Task(name, category, workflow, backend)
