@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
+from dressage_orchestrator.api.runs import LeaseState, RunServicer
 from dressage_orchestrator.database import assignments, reports, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.database.reports import Fence, Limits
@@ -126,3 +128,47 @@ def state_of(database: Database, name: str) -> tuple[str, int]:
 def run_state(database: Database, run: str) -> str:
     with database.begin() as tx:
         return v1.RunState.Name(runs.get(tx, run).run.state).removeprefix("RUN_STATE_").lower()
+
+
+R1, R2 = "sessions/s/runs/r1", "sessions/s/runs/r2"
+FIRST, SECOND = name_of("s", "first"), name_of("s", "second")
+
+
+def servicer_of(database: Database, controller: RunController) -> RunServicer:
+    unused: Any = None
+    return RunServicer(
+        database=database, notifier=unused, tokens=unused, controller=controller, store=unused, progress_seconds=0
+    )
+
+
+def next_work(
+    database: Database, controller: RunController, attempt: int = 1, *, run: str = R1, served: tuple[int, ...] = ()
+) -> LeaseState:
+    return servicer_of(database, controller).next_work(work.Hello(run=run, attempt=attempt), served)
+
+
+def add(database: Database, assignment: str, session: str = "s") -> str:
+    with database.begin() as tx:
+        return add_training(tx, session, assignment)
+
+
+def report(database: Database, sequence: int, assignment: int, *, attempt: int = 1, **body: Any) -> Fence:
+    with database.begin() as tx:
+        message = work.Report(sequence=sequence, assignment=assignment, item=body.pop("item", ""), **body)
+        return reports.record(tx, R1, attempt, message, LIMITS)
+
+
+def done(database: Database, sequence: int, assignment: int) -> None:
+    result = work.AssignmentResult(train=work.TrainResult())
+    assert report(database, sequence, assignment, item="result", result=result) is Fence.OPEN
+
+
+async def begun(database: Database, controller: RunController) -> None:
+    """The session's first run with a connected trainer."""
+    await controller.ensure("s")
+    assert await controller.starting(R1, 1)
+    assert say_hello(database, R1, 1) is Fence.OPEN
+
+
+def gone(launcher: Recorder, attempt: int = 1, run: str = R1) -> None:
+    launcher.gone.add((run, attempt))

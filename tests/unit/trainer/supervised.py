@@ -19,7 +19,7 @@ from dressage.sandbox.pipe import ChannelClosed
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.train import Training
 from dressage_trainer.evaluation.rollouts import Episode
-from dressage_trainer.messages import CheckpointMessage, MemberPolicy, Message
+from dressage_trainer.messages import CheckpointMessage, DoneMessage, MemberPolicy, Message
 from dressage_trainer.ppo.networks import initial_weights
 
 STEPS = 1024
@@ -226,3 +226,16 @@ def policy(member: str = "a-s1", step: int = 64) -> MemberPolicy:
         environment="InvertedPendulum-v5", observation_size=4, action_low=(-3.0,), action_high=(3.0,), hidden_sizes=(8,)
     )
     return MemberPolicy(member, step, card.to_dict(), {**weights, "obs_mean": np.zeros(4), "obs_var": np.ones(4)})
+
+
+DONE = DoneMessage(env_steps_total=STEPS, policies=(policy("a-s1", STEPS),))
+
+
+async def until(condition: Any, seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def finish(running: Any) -> Any:
+    return await asyncio.wait_for(running, 20)
