@@ -24,6 +24,12 @@ RUN = "sessions/s1/iterations/2/assignments/train/members"
 TRAINING = "training, mean of the last 20 episodes, sampled actions"
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Pictures without a policy's folder go to the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
 def lines(points):
     return "".join(json.dumps({"step": step, "episode_return": value, "update": 1}) + "\n" for step, value in points)
 
