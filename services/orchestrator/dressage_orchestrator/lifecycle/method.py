@@ -113,7 +113,7 @@ class Evaluated:
 
     :param passed: whether the score reaches the goal.
     :param score: in the unit of the method; None if the evaluation has no score.
-    :param repaired: set instead of a score: a proposal that replaces this one, to check and evaluate.
+    :param repaired: set instead of a score: a proposal that replaces this one, to check unless it is settled, and to evaluate.
     """
 
     passed: bool = False
