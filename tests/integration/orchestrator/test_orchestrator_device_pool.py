@@ -207,6 +207,17 @@ async def test_the_pool_is_chosen_by_measured_rates_where_a_device_exists(stack:
     assert moved.spec.pool == "local" and f"pool local instead of gpu: {LINE}" in moved.note
 
 
+async def test_the_ant_is_kept_on_cpus_unless_the_device_is_named(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch, has_gpu=True)
+    await stack.start()
+    with sqlite3.connect(stack.folder / "dressage.db") as database:
+        database.execute("INSERT INTO speeds (environment, pool, steps_per_second) VALUES ('Ant-v5', 'gpu', 1e6)")
+    for pool, chosen in (("", "local"), ("gpu", "gpu")):
+        spec = reward_session(**{**BASE, "environment": "environments/Ant-v5", "pool": pool})
+        plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+        assert plan.spec.pool == chosen and "plane_capsule turns the contact's frame" in plan.note, plan.note
+
+
 def test_pools_without_devices_offer_no_choice() -> None:
     cores = Pool(image="trainer")
     device = Pool(image="trainer", resources=Resources(limits={"nvidia.com/gpu": "1"}))

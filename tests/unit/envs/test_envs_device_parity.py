@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from dressage.envs import custom
 from dressage.envs.adding import add_model
+from dressage.envs.device import known_difference
 from dressage.envs.fields import sources_of
 from dressage.envs.layout import layout_of
 from dressage.envs.tasks import SIMULATED_IDS, task
@@ -24,16 +25,12 @@ POSITIONS = 2e-6
 """Largest difference of 99 of 100 positions, m or rad: single precision, and Newton's solver in place of PGS."""
 RELATIVE = 2e-3
 """Largest difference of 99 of 100 numbers of an array that depends on contacts, of the array's size."""
-TURNED = (
-    "MuJoCo Warp's plane_capsule turns the contact's frame where the capsule is steeper than 60 degrees (the tangent along the "
-    "capsule is dropped), and with it the friction pyramid"
-)
 MODELS = [
     pytest.param(
         env_id,
         marks=[
             *([] if env_id == "Hopper-v5" else [pytest.mark.slow]),
-            *([pytest.mark.xfail(strict=True, reason=TURNED)] if env_id == "Ant-v5" else []),
+            *([pytest.mark.xfail(strict=True, reason=known)] if (known := known_difference(env_id)) else []),
         ],
     )
     for env_id in SIMULATED_IDS

@@ -121,19 +121,21 @@ class RewardMethod(Method):
         refusal = on_device.refusal(full)
         if refusal:
             return DeviceObstacle(refusal, moves=True)
+        caution = DeviceObstacle(on_device.caution(full))
         if not full.reward.reward_source:
-            return DeviceObstacle()
+            return caution
         environment = full.environment.removeprefix("environments/")
         request = judge_pb.CheckRequest(
             environment=environment, reward_source=full.reward.reward_source, traceable=True
         )
         report = await judge.check(request)
         if not report.ok or report.traceable:
-            return DeviceObstacle()
+            return caution
         text = shown(report.obstacles)
         if report.HasField("traceable"):
             return DeviceObstacle(text, moves=True)
-        return DeviceObstacle(f"{text}; a training whose reward cannot moves to CPU cores when it starts")
+        unknown = f"{text}; a training whose reward cannot moves to CPU cores when it starts"
+        return DeviceObstacle("; ".join(filter(None, (unknown, caution.text))))
 
     def fill_on_device(self, full: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
         """Fill in the preset for thousands of environments."""

@@ -6,6 +6,7 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
+from dressage.envs.device import known_difference
 from dressage.envs.tasks import is_simulated
 from dressage.limits import REWARD_NOT_TRACEABLE
 from dressage.training.device_preset import device_preset
@@ -33,6 +34,12 @@ def refusal(spec: v1.SessionSpec) -> str:
     if not continues(spec):
         return f"{spec.reward.algorithm} of the backend {spec.reward.backend} trains on CPU cores"
     return ""
+
+
+def caution(spec: v1.SessionSpec) -> str:
+    """Return how the simulation on a device is known to differ, and the remedy, for the plan; empty if it is not."""
+    difference = known_difference(spec.environment.removeprefix("environments/"))
+    return f"{difference}; a pool of CPU cores simulates as MuJoCo does" if difference else ""
 
 
 def simulated(spec: v1.SessionSpec) -> bool:
@@ -89,7 +96,7 @@ def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: 
 
 
 def refused(row: AssignmentRow) -> bool:
-    """Whether a training failed because its reward cannot be compiled for the device, which a judge without JAX does not find."""
+    """Whether a training failed because its reward cannot be compiled for the device; a judge without JAX does not find it."""
     return row.work.train.on_device and row.assignment.failure.reason == REWARD_NOT_TRACEABLE
 
 
