@@ -109,8 +109,8 @@ def report(measured: dict[str, Any], timed: dict[str, Any] | None, *, cores: int
     name, first = next(iter(measured.items()))
     device = first["device"]["name"]
     lines = [
-        f"{environment}: {row['ours']:,} on {device}, {row['peer']:,} on {cores} cores; the device trains as fast as "
-        f"{row['cores_per_device']:g} cores"
+        f"{environment}: {row['ours']:,} on the device ({device}), {row['peer']:,} on {cores} cores; the device trains "
+        f"as fast as {row['cores_per_device']:g} cores"
         for environment, row in measured.items()
     ]
     table = [

@@ -28,10 +28,7 @@ RELATIVE = 2e-3
 MODELS = [
     pytest.param(
         env_id,
-        marks=[
-            *([] if env_id == "Hopper-v5" else [pytest.mark.slow]),
-            *([pytest.mark.xfail(strict=True, reason=known)] if (known := known_difference(env_id)) else []),
-        ],
+        marks=[pytest.mark.xfail(strict=True, reason=known)] if (known := known_difference(env_id)) else [],
     )
     for env_id in SIMULATED_IDS
 ]
@@ -43,7 +40,6 @@ def test_one_step_equals_that_of_mujoco(env_id: str) -> None:
     _compare(env_id)
 
 
-@pytest.mark.slow
 def test_one_step_of_a_users_model_equals_that_of_mujoco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(custom.VARIABLE, str(tmp_path))
     path = tmp_path / "own.xml"
@@ -51,7 +47,6 @@ def test_one_step_of_a_users_model_equals_that_of_mujoco(tmp_path: Path, monkeyp
     _compare(add_model(path).id)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ["Humanoid-v5", "HumanoidStandup-v5"])
 def test_another_solver_is_recorded(env_id: str) -> None:
     from dressage.envs.warp_env import Physics
