@@ -61,7 +61,7 @@ examples: install ## Replay every recorded behaviour (about half an hour on 2 co
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/examples "$(EXAMPLES_DIR)"
 
 test: ## Run unit and integration tests (about half an hour on 2 cores)
-	@$(SYNC) --group dev --group reference --group console
+	@$(SYNC) --group dev --group reference --group console --extra warp
 	@tools/system-packages egl
 	@tools/system-packages prometheus
 	@tools/system-packages nginx

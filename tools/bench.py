@@ -44,8 +44,8 @@ ROW_KEYS = ("what", "unit", "ours", "peer", "ratio", "share_of_limit")
 HEADER = ("| benchmark | unit | ours | peer | ratio | share of limit |", "| --- | --- | ---: | ---: | ---: | ---: |")
 ORDER = {name: place for place, name in enumerate(("training_throughput", "time_to_return", "demo_throughput"))}
 """The first rows of the table; others follow by name."""
-BY_NAME = frozenset({"time_to_pass"})
-"""Benchmarks that take hours: they run only if they are named."""
+BY_NAME = frozenset({"time_to_pass", "gpu_training"})
+"""Benchmarks that take hours or a GPU: they run only if they are named."""
 Result = Mapping[str, Any]
 
 
@@ -150,7 +150,7 @@ def with_table(text: str, results: Mapping[str, Result]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks, store their results, and write the page."""
     parser = argparse.ArgumentParser(description="Run benchmarks and write docs/performance.md.")
-    parser.add_argument("names", nargs="*", help="benchmarks to run (default: all but time_to_pass)")
+    parser.add_argument("names", nargs="*", help="benchmarks to run (default: all but time_to_pass and gpu_training)")
     parser.add_argument("--date", type=datetime.date.fromisoformat, default=datetime.date.today(), help="YYYY-MM-DD")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table from the stored results")
     given = parser.parse_args(arguments)

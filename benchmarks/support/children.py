@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from dressage.sandbox.gpu import gpu_access
 from dressage_trainer.speed.threads import learner_environment
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
@@ -29,7 +30,8 @@ def start(module: str, arguments: Mapping[str, Any], *, threads: int | None, cor
     if threads is not None:
         environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     if module == "ours":
-        environment.update(learner_environment())
+        on_gpu = bool(arguments.get("on_device")) and gpu_access() is not None
+        environment.update(learner_environment(on_gpu=on_gpu))
     code = f"import os; os.sched_setaffinity(0, {processors(cores)}); from support.{module} import main; main()"
     environment["PYTHONPATH"] = str(BENCHMARKS)
     command = [sys.executable, "-c", code, json.dumps(arguments)]

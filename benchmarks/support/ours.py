@@ -2,7 +2,8 @@
 
 Argument: one JSON object. ``environment``, ``members`` (lists of hyperparameters and seed), ``threads``, and one of
 ``seconds`` (steady rate; with ``bare`` also collection compared with bare stepping), ``updates`` (memory), ``target`` with
-``max_steps`` (time to a return) or ``record_steps`` (final returns).
+``max_steps`` (time to a return, or with ``measure`` "speed" to a forward speed) or ``record_steps`` (final returns). With
+``on_device`` the environments run on a device; ``device`` then names it.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ def build(given: dict[str, Any], root: Path) -> list[Any]:
         threads=given["threads"],
         algorithm=given.get("algorithm", ""),
         steps_per_member=given.get("steps", 0),
+        on_device=given.get("on_device", False),
     )
     module = load_reward(source, card)
     setup = MemberSetup(spec=spec, card=card, options=EnvOptions(), module=module, root=root)
@@ -199,7 +201,7 @@ def memory(groups: list[Any], updates: int) -> dict[str, float]:
 
 
 def time_to(groups: list[Any], given: dict[str, Any], began: float) -> dict[str, Any]:
-    """Wall-clock seconds until the mean over members of the stock return of the deterministic policy reaches a target.
+    """Wall-clock seconds until the mean over members of the deterministic policy's stock return, or speed, reaches a target.
 
     Training is looked at every ``every`` steps of a member; the clock stands still while policies are evaluated, since a
     peer's recorded curve does not count that either.
@@ -212,7 +214,8 @@ def time_to(groups: list[Any], given: dict[str, Any], began: float) -> dict[str,
             continue
         due += every
         stopped = time.perf_counter()
-        value = mean_return(groups, given["environment"], int(given["episodes"]))
+        mean = mean_of_speeds if given.get("measure") == "speed" else mean_return
+        value = mean(groups, given["environment"], int(given["episodes"]))
         seen.append([now, stopped - began - paused, value])
         paused += time.perf_counter() - stopped
         if value >= target:
@@ -251,6 +254,31 @@ def mean_return(groups: list[Any], environment: str, episodes: int) -> float:
     return sum(values) / len(values)
 
 
+def mean_of_speeds(groups: list[Any], environment: str, episodes: int) -> float:
+    """Mean forward speed over members and episodes, m/s, on stock Gymnasium."""
+    from dressage.envs.reference import rollout
+    from dressage.policies import Policy, PolicyCard
+    from dressage_trainer.evaluation.rollouts import mean_speed
+
+    values = []
+    for member in (member for group in groups for member in group.policies()):
+        policy = Policy(weights=member.weights, card=PolicyCard.from_dict(member.card))
+        played = rollout(policy.act, environment, range(1_000_000, 1_000_000 + episodes), batched=True)
+        values += [mean_speed(episode) or 0.0 for episode in played]
+    return statistics.mean(values)
+
+
+def device() -> dict[str, Any]:
+    """The devices of JAX and Warp, and whether both are a GPU."""
+    import jax
+    import warp
+
+    here, simulating = jax.devices()[0], warp.get_device()
+    is_gpu = here.platform == "gpu" and bool(simulating.is_cuda)
+    return {"name": here.device_kind if is_gpu else "not a GPU", "is_gpu": is_gpu, "jax": here.platform,
+            "warp": str(simulating)}  # fmt: skip
+
+
 def main() -> None:
     """Measures and prints one JSON object."""
     began, given = time.perf_counter(), json.loads(sys.argv[1])
@@ -268,4 +296,6 @@ def main() -> None:
                 result |= beside_bare_stepping(groups, given)
         for group in groups:
             group.close()
+    if given.get("on_device"):
+        result["device"] = device()
     print(json.dumps(result))

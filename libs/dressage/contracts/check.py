@@ -155,7 +155,7 @@ def _traced(report: CheckReport, module: RewardModule, card: EnvironmentCard) ->
         obstacle = trace_reward(module, card)
     except ImportError as error:
         message = (
-            "it is not known whether the reward can be compiled for a device: JAX is not installed where it is checked."
+            "it is not known whether the reward can be compiled for a device: JAX is not installed where it is checked"
         )
         return replace(report, obstacles=[CheckFailure(RULE, 0, message, str(error))])
     return replace(report, traceable=obstacle is None, obstacles=[] if obstacle is None else [obstacle])

@@ -81,6 +81,10 @@ def trace_reward(module: RewardModule, card: EnvironmentCard) -> CheckFailure | 
 
     :raises ImportError: JAX is not installed.
     """
+    try:
+        reward = DeviceReward(module, _ROWS)  # a per-step reward is recognised without JAX
+    except RewardError as error:
+        return error.failure
     import jax
 
     struct: Any = jax.ShapeDtypeStruct  # untyped
@@ -89,7 +93,6 @@ def trace_reward(module: RewardModule, card: EnvironmentCard) -> CheckFailure | 
         return struct((_ROWS, *shape), dtype)
 
     try:
-        reward = DeviceReward(module, _ROWS)
         fields = {field.name: abstract(*field.shape) for field in card.fields}
         action = abstract(*card.action_shape, dtype=np.int32 if card.num_actions else np.float32)
 
@@ -98,7 +101,7 @@ def trace_reward(module: RewardModule, card: EnvironmentCard) -> CheckFailure | 
 
         jax.eval_shape(step, dict.fromkeys(module.memory, abstract()), fields, action, fields)
     except RewardError as error:
-        return error.failure if error.rule == RULE else _not_traceable(error, module)
+        return _not_traceable(error, module)
     return None
 
 

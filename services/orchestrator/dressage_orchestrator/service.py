@@ -17,6 +17,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.envs.cards import EnvironmentCard, load_card
+from dressage.envs.device import known_difference
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 from dressage.sandbox.machine import Machine
@@ -378,6 +379,8 @@ class Sessions:
                 return full, ""
             rate = await self.read(partial(speeds.mean, kind=part.kind, pool=candidate.pool))
             offers.append(Offer(candidate, part, rate))
+        if difference := known_difference(full.environment.removeprefix("environments/")):
+            return full, f"pool {full.pool}: {difference}; `--pool {moved.pool}` trains there nevertheless"
 
         def seconds(offer: Offer) -> float:
             return method.seconds(offer.spec, offer.estimate, cores=available_cores(), known=offer.rate)

@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from dressage.contracts.device import RULE
 from dressage.contracts.failures import RewardError
 from dressage.contracts.reward import load_reward
 from dressage.envs import EnvOptions, make_batch
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.packs.batched import link
 from dressage.errors import DressageError, InvalidArgument, Unavailable
+from dressage.limits import REWARD_NOT_TRACEABLE
 from dressage.sandbox import companion
 from dressage.sandbox.pipe import Channel, ChannelClosed
 
@@ -60,7 +62,8 @@ def learn(channel: Channel) -> None:
         # The supervisor has ended: there is no process to report to, and no reason to continue.
         return
     except RewardError as error:
-        channel.send(FailedMessage("REWARD_ERROR", error.message, generated_code=True).to_dict())
+        reason = REWARD_NOT_TRACEABLE if error.rule == RULE else "REWARD_ERROR"
+        channel.send(FailedMessage(reason, error.message, generated_code=True).to_dict())
     except DressageError as error:
         channel.send(FailedMessage(error.reason, error.message).to_dict())
     except OSError as error:

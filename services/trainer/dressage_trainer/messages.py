@@ -210,7 +210,7 @@ class FailedMessage(Message):
 
     type: ClassVar[str] = "failed"
     reason: str = ""
-    """``REWARD_ERROR``, ``CHECKPOINT_CORRUPT``, ``OUT_OF_DISK``, …."""
+    """``REWARD_ERROR``, ``REWARD_NOT_TRACEABLE``, ``CHECKPOINT_CORRUPT``, ``OUT_OF_DISK``, …."""
     message: str = ""
     generated_code: bool = False
     """Whether the generated code is to blame; then there is no other attempt."""

@@ -7,7 +7,7 @@ $DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``# lucky`` trains w
 X; ``curve=X`` is evaluated at half its steps, too, and scores X there; with ``# gradual`` at each mark, and then it trains
 until the assignment is sent again to end early, or until $DRESSAGE_TRAINER_GO exists; ``open=X,Y,…`` scores X at the first
 mark, Y at the second and so on, and waits where it may not continue. With $DRESSAGE_TRAINER_UNRESPONSIVE it
-does not connect.
+does not connect. On a device, ``# looks at a value`` fails as what cannot be compiled for it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.internal.v1 import run_service_pb2_grpc as rpc
 from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import Grant, upload
+from dressage.limits import REWARD_NOT_TRACEABLE
 
 LABELS = ("p10", "median", "p90")
 CAUSES = {
@@ -135,6 +136,10 @@ class Trainer:
             return
         if (cause := next((cause for mark, cause in CAUSES.items() if mark in source), None)) is not None:
             self.fail(*cause)
+            return
+        if task.on_device and "# looks at a value" in source:
+            words = "[traceable] line 5: values decide an if; use np.where"
+            self.fail(REWARD_NOT_TRACEABLE, words, work.AssignmentFailure.CAUSE_GENERATED_CODE)
             return
         if ("# crash-once" in source and self.attempt == 1) or "# crash\n" in source:
             print("out of luck", flush=True)

@@ -98,6 +98,7 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
         self.judged: list[judge_pb.JudgeRequest] = []
         self.scored: list[judge_pb.ScoreRequest] = []
         self.sees = 100
+        self.has_jax = True
         self.admit: Callable[[str], None] = lambda kind: None
         """Called with the name of each call; may refuse it."""
 
@@ -111,7 +112,9 @@ class FakeJudge(judge_rpc.JudgeServiceServicer):
             failure = ev.CheckFailure(rule="null-control", message="it passes backwards", seen="score 0.9")
             return judge_pb.CheckResponse(ok=False, failures=[failure])
         answer = judge_pb.CheckResponse(ok=True, terms={"speed": "m/s"}, latex="v")
-        if request.traceable:
+        if request.traceable and not self.has_jax:
+            answer.obstacles.add(rule="traceable", message="it is not known whether the reward can be compiled")
+        elif request.traceable:
             answer.traceable = "# looks at a value" not in request.reward_source
             if not answer.traceable:
                 answer.obstacles.add(

@@ -40,8 +40,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, *, installed: bool = True, has_gpu:
     monkeypatch.setattr(DevicePools, "here", classmethod(lambda cls, default: local(default)))
 
 
-def training(stack: Stack, session: v1.Session, number: int = 1) -> work.TrainAssignment:
-    path = stack.folder / "artifacts" / session.name / f"iterations/{number}/assignments/train/spec.json"
+def training(stack: Stack, session: v1.Session, number: int = 1, ident: str = "train") -> work.TrainAssignment:
+    path = stack.folder / "artifacts" / session.name / f"iterations/{number}/assignments/{ident}/spec.json"
     return ParseDict(json.loads(path.read_text()), work.Assignment()).train
 
 
@@ -95,6 +95,29 @@ async def test_a_written_reward_that_does_not_trace_trains_its_iteration_on_cpus
     assert message.startswith(f"iteration 2 trains on CPU cores instead of pool gpu, with their defaults: {LINE}")
     iteration = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{session.name}/iterations/2"))
     assert iteration.reward.device_obstacle.startswith(LINE)
+
+
+async def test_a_reward_that_only_the_device_refuses_moves_to_cpus(stack: Stack, monkeypatch: Any) -> None:
+    """The judge has no JAX, so the training on the device is the first to find out."""
+    machine(monkeypatch)
+    stack.neighbours.judge.has_jax = False
+    await stack.start()
+    source = GOOD + BRANCHES  # a caller's, which nobody repairs
+    spec = reward_session(**{**BASE, "reward_source": source, "pool": "gpu", "early_stop": False})
+    plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+    assert plan.spec.pool == "gpu"
+    assert "it is not known" in plan.note and "moves to CPU cores when it starts" in plan.note
+    session, events = await play(stack, reward_source=source, pool="gpu", early_stop=False, max_iterations=1)
+    assert session.state == v1.SESSION_STATE_SUCCEEDED and session.best_policy
+    trainings = [training(stack, session), training(stack, session, ident="train-2")]
+    assert [task.on_device for task in trainings] == [True, False] and trainings[1].pool == "local"
+    assert trainings[0].reward_source == trainings[1].reward_source
+    assert trainings[0].members[0].hyperparameters.num_envs == 2048
+    assert not trainings[1].members[0].hyperparameters.HasField("num_envs")
+    [message] = [event.warning.message for event in events if event.warning.reason == "NOT_ON_DEVICE"]
+    assert message.startswith("iteration 1 trains on CPU cores instead of pool gpu") and "line 5" in message
+    iteration = await stack.sessions.GetIteration(pb.GetIterationRequest(name=f"{session.name}/iterations/1"))
+    assert "line 5" in iteration.reward.device_obstacle and not iteration.repairs
 
 
 async def test_an_iteration_on_cpus_has_their_defaults_and_what_is_given(stack: Stack, monkeypatch: Any) -> None:
@@ -182,6 +205,17 @@ async def test_the_pool_is_chosen_by_measured_rates_where_a_device_exists(stack:
     assert (await plan(pool="local")).spec.pool == "local"
     moved = await plan(reward_source=GOOD + BRANCHES)
     assert moved.spec.pool == "local" and f"pool local instead of gpu: {LINE}" in moved.note
+
+
+async def test_the_ant_is_kept_on_cpus_unless_the_device_is_named(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch, has_gpu=True)
+    await stack.start()
+    with sqlite3.connect(stack.folder / "dressage.db") as database:
+        database.execute("INSERT INTO speeds (environment, pool, steps_per_second) VALUES ('Ant-v5', 'gpu', 1e6)")
+    for pool, chosen in (("", "local"), ("gpu", "gpu")):
+        spec = reward_session(**{**BASE, "environment": "environments/Ant-v5", "pool": pool})
+        plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+        assert plan.spec.pool == chosen and "plane_capsule turns the contact's frame" in plan.note, plan.note
 
 
 def test_pools_without_devices_offer_no_choice() -> None:

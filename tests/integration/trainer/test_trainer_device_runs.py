@@ -1,4 +1,4 @@
-"""Trainings with 16 worlds on MuJoCo Warp's CPU device, sandboxed: a whole session, and a learner that is killed.
+"""Trainings with 16 worlds on MuJoCo Warp's CPU device, sandboxed: a session, a killed learner, a trainer on SIGTERM.
 
 The kernels are compiled in the first test that needs them, which takes many minutes on two cores. They stay in the user's
 folder of compiled code, where trainers read them.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -18,6 +20,7 @@ import pytest
 
 pytest.importorskip("mujoco")
 
+from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.policies import load as load_policy
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import LEARNER_LIMITS
@@ -27,6 +30,8 @@ from dressage_trainer.messages import CheckpointMessage, DoneMessage, MemberTask
 from dressage_trainer.speed.compiled import default_folder, request_of
 from dressage_trainer.speed.device_warmup import FOLDER
 from dressage_trainer.speed.threads import learner_environment
+
+from tests.fakes.run_service import FakeRunService
 
 ENV, WORLDS = "HalfCheetah-v5", 16
 SHAPE = {"num_envs": WORLDS // 2, "num_steps": 8, "minibatch_size": 32, "epochs": 2, "hidden_sizes": [16]}
@@ -70,10 +75,17 @@ def train(scratch, kernels, **values):
     return last
 
 
-def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path):
+@pytest.fixture
+def kernels(tmp_path):
+    """The compiled kernels of the environment, in the user's folder."""
     store = DeviceKernels(default_folder(os.environ), scratch=tmp_path / "compiling")
     kernels = store.prepare(ENV, {}, sizes=request_of(request())["sizes"])
     assert kernels is not None
+    return kernels
+
+
+def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path, kernels):
+    store = DeviceKernels(default_folder(os.environ), scratch=tmp_path / "compiling")
     assert store.prepare(ENV, {}, sizes=request_of(request())["sizes"]) == kernels  # at once
     whole = train(tmp_path / "run", kernels, steps_per_member=512, checkpoint_seconds=1e9)
     with start(tmp_path / "run", kernels) as process:
@@ -86,6 +98,48 @@ def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path):
     for one, other in zip(whole.policies, resumed.policies, strict=True):
         for name, value in one.weights.items():
             np.testing.assert_array_equal(value, other.weights[name], err_msg=name)
+
+
+def assignment(steps):
+    task = pb.TrainAssignment(
+        environment=ENV, reward_source=REWARD, steps_per_member=steps, evaluations=1, evaluation_episodes=1,
+        evaluation_seed=7, checkpoint_seconds=1e9, on_device=True,
+    )  # fmt: skip
+    for seed in (1, 2):
+        member = task.members.add(id=f"a-s{seed}", config="a", seed=seed)
+        for name, value in SHAPE.items():
+            if name == "hidden_sizes":
+                member.hyperparameters.hidden_sizes.extend(value)
+            else:
+                setattr(member.hyperparameters, name, value)
+    return pb.Assignment(id=1, name="sessions/s1/iterations/1/assignments/train", cores=2, train=task)
+
+
+def test_sigterm_of_a_training_on_a_device_resumes_to_the_same_bits(tmp_path, kernels):
+    placed = tmp_path / "compiled/device" / kernels.name  # where the trainers below look
+    shutil.copytree(kernels, placed)
+    for folder in (placed, placed.parent, placed.parent.parent):
+        folder.chmod(0o700)
+    store, step = tmp_path / "store", SHAPE["num_envs"] * SHAPE["num_steps"]
+    with FakeRunService(store, assignment(10**7)) as service:
+        trainer = service.start_trainer(tmp_path / "first")
+        while not service.wait_for("progress", timeout=1800)[1].progress.members:
+            pass
+        trainer.send_signal(signal.SIGTERM)
+        _, report = service.wait_for("checkpoint", timeout=60)
+        assert trainer.wait(60) == 75 and not service.results()
+        update = report.checkpoint.update
+        assert update > 0
+        # The steps only determine where training ends.
+        task = assignment(step * (update + 3))
+        service.assignments = [task]
+        assert service.start_trainer(tmp_path / "second", attempt=2).wait(1800) == 0
+        assert service.results()[1].train.env_steps == 2 * step * 3
+    with FakeRunService(tmp_path / "whole", task) as service:
+        assert service.start_trainer(tmp_path / "scratch").wait(1800) == 0
+    for seed in (1, 2):
+        policy = f"members/a-s{seed}/policy/policy.safetensors"
+        assert (store / policy).read_bytes() == (tmp_path / "whole" / policy).read_bytes()
 
 
 def test_a_whole_session_of_16_worlds_ends_in_a_bundle_and_a_judgment(tmp_path):

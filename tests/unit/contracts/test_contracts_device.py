@@ -1,6 +1,7 @@
 """Rewards on a device: what cannot be compiled is named with its line, and what can gives numpy's numbers and rankings."""
 
 import re
+import sys
 from pathlib import Path
 
 import jax
@@ -60,6 +61,14 @@ def test_per_step_rewards_train_on_the_cpu_pool(card, trajectories, source):
     assert re.match(r"(class|def) ", source.splitlines()[obstacle.line - 1])
     with pytest.raises(RewardError, match=RULE):
         DeviceReward(load_reward(source, card), 3)
+
+
+def test_without_jax_only_per_step_rewards_are_known(card, trajectories, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax", None)
+    report = examine_reward(CLASS, card, trajectories, budget={"per_step": 1e4}, traceable=True)
+    assert report.ok and report.traceable is False and "per-step" in report.obstacles[0].message
+    report = examine_reward(GOOD, card, trajectories, budget={"vectorised": 1e4}, traceable=True)
+    assert report.ok and report.traceable is None and "JAX is not installed" in report.obstacles[0].message
 
 
 @pytest.mark.parametrize("source", [GOOD, REMEMBERING], ids=["plain", "memory"])

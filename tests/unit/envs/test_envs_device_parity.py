@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from dressage.envs import custom
 from dressage.envs.adding import add_model
+from dressage.envs.device import known_difference
 from dressage.envs.fields import sources_of
 from dressage.envs.layout import layout_of
 from dressage.envs.tasks import SIMULATED_IDS, task
@@ -24,17 +25,10 @@ POSITIONS = 2e-6
 """Largest difference of 99 of 100 positions, m or rad: single precision, and Newton's solver in place of PGS."""
 RELATIVE = 2e-3
 """Largest difference of 99 of 100 numbers of an array that depends on contacts, of the array's size."""
-TURNED = (
-    "MuJoCo Warp's plane_capsule turns the contact's frame where the capsule is steeper than 60 degrees (the tangent along the "
-    "capsule is dropped), and with it the friction pyramid"
-)
 MODELS = [
     pytest.param(
         env_id,
-        marks=[
-            *([] if env_id == "Hopper-v5" else [pytest.mark.slow]),
-            *([pytest.mark.xfail(strict=True, reason=TURNED)] if env_id == "Ant-v5" else []),
-        ],
+        marks=[pytest.mark.xfail(strict=True, reason=known)] if (known := known_difference(env_id)) else [],
     )
     for env_id in SIMULATED_IDS
 ]
@@ -46,7 +40,6 @@ def test_one_step_equals_that_of_mujoco(env_id: str) -> None:
     _compare(env_id)
 
 
-@pytest.mark.slow
 def test_one_step_of_a_users_model_equals_that_of_mujoco(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(custom.VARIABLE, str(tmp_path))
     path = tmp_path / "own.xml"
@@ -54,7 +47,6 @@ def test_one_step_of_a_users_model_equals_that_of_mujoco(tmp_path: Path, monkeyp
     _compare(add_model(path).id)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("env_id", ["Humanoid-v5", "HumanoidStandup-v5"])
 def test_another_solver_is_recorded(env_id: str) -> None:
     from dressage.envs.warp_env import Physics

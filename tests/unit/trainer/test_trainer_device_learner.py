@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("mujoco")
 sys.path.insert(0, str(Path(__file__).parent))
 
+from dressage.limits import REWARD_NOT_TRACEABLE
 from dressage_trainer.messages import (
     CheckpointMessage,
     DoneMessage,
@@ -48,6 +49,7 @@ class Forward(RewardFunction):
     def compute(self, obs, action, next_obs, info):
         return info["x_velocity"], {"speed": info["x_velocity"]}
 """
+BRANCHING = REWARD.replace("    gain =", "    if next_state.x_velocity.max() > 1e9: memory.best *= 0.0\n    gain =")
 SHAPE = {"num_envs": 2, "num_steps": 8, "minibatch_size": 8, "epochs": 2, "hidden_sizes": [8]}
 
 
@@ -85,12 +87,14 @@ def test_a_checkpoint_of_the_other_pool_is_refused(tmp_path):
     ("change", "words"),
     [
         ({"reward_source": PER_STEP}, "per-step reward"),
+        ({"reward_source": BRANCHING}, "line 9: the reward cannot be compiled for a device"),
         ({"algorithm": "sac", "members": (MemberTask("a", {"num_envs": 2}, 1),)}, "expected ppo"),
     ],
 )
 def test_what_cannot_run_on_a_device_is_refused(tmp_path, change, words):
     last = run(tmp_path, request(steps_per_member=16, **change))[-1]
     assert isinstance(last, FailedMessage) and words in last.message
+    assert (last.reason == REWARD_NOT_TRACEABLE) == last.generated_code == ("reward_source" in change)
 
 
 def test_steps_without_space_for_contacts_are_reported(tmp_path, monkeypatch):

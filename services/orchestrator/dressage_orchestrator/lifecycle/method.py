@@ -42,10 +42,10 @@ class RoleCalls:
 
 @dataclass(frozen=True)
 class DeviceObstacle:
-    """Why a proposal cannot be trained on a pool of devices.
+    """Why a proposal cannot be trained on a pool of devices, or what the user should know before it is.
 
     :param text: the reason; empty: it can, or there is no proposal yet.
-    :param moves: whether it therefore trains on a pool of CPU cores; False: it is not known whether it can.
+    :param moves: whether it therefore trains on a pool of CPU cores; False: it stays, also where that is not known.
     """
 
     text: str = ""
@@ -113,7 +113,7 @@ class Evaluated:
 
     :param passed: whether the score reaches the goal.
     :param score: in the unit of the method; None if the evaluation has no score.
-    :param repaired: set instead of a score: a proposal that replaces this one, to check and evaluate.
+    :param repaired: set instead of a score: a proposal that replaces this one, to check unless it is settled, and to evaluate.
     """
 
     passed: bool = False

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dressage.contracts.device import DeviceReward
+from dressage.contracts.device import DeviceReward, trace_reward
+from dressage.contracts.failures import RewardError
 from dressage.envs.on_device import make_device_env
 from dressage.envs.state import State
 from dressage.sandbox.heartbeat import heartbeat
@@ -30,10 +31,15 @@ def parts_on_device(setup: MemberSetup, *, members: int, num_envs: int) -> tuple
     """Return the environments of a group and its reward.
 
     :param num_envs: of each member.
-    :raises RewardError: for a per-step reward.
+    :raises RewardError: for a reward that cannot be compiled for a device (rule ``traceable``). The check of a service without
+        JAX does not find it.
     :raises Unavailable: where MuJoCo Warp is not installed.
     """
     rows, spec = members * num_envs, setup.spec
+    with heartbeat():
+        obstacle = trace_reward(setup.module, setup.card)
+    if obstacle is not None:
+        raise RewardError(obstacle.rule, obstacle.message, line=obstacle.line, seen=obstacle.seen)
     reward = WatchedDeviceReward(setup.module, rows)
     fields = fields_read(spec.reward_source, setup.module, setup.card)
     env = make_device_env(spec.environment, rows, options=setup.options, fields=fields)

@@ -121,16 +121,21 @@ class RewardMethod(Method):
         refusal = on_device.refusal(full)
         if refusal:
             return DeviceObstacle(refusal, moves=True)
+        caution = DeviceObstacle(on_device.caution(full))
         if not full.reward.reward_source:
-            return DeviceObstacle()
+            return caution
         environment = full.environment.removeprefix("environments/")
         request = judge_pb.CheckRequest(
             environment=environment, reward_source=full.reward.reward_source, traceable=True
         )
         report = await judge.check(request)
         if not report.ok or report.traceable:
-            return DeviceObstacle()
-        return DeviceObstacle(shown(report.obstacles), moves=report.HasField("traceable"))
+            return caution
+        text = shown(report.obstacles)
+        if report.HasField("traceable"):
+            return DeviceObstacle(text, moves=True)
+        unknown = f"{text}; a training whose reward cannot moves to CPU cores when it starts"
+        return DeviceObstacle("; ".join(filter(None, (unknown, caution.text))))
 
     def fill_on_device(self, full: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
         """Fill in the preset for thousands of environments."""
@@ -228,6 +233,9 @@ class RewardSession:
         reward, tries = proposal.reward, proposal.tries
         row = training.train(context, number, tries=tries, source=reward.source, judge=judge.source if judge else "")
         if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
+            if on_device.refused(row):
+                on_device.move(context, number, row, tries=tries)
+                return Evaluated(repaired=replace(proposal, tries=tries + 1, settled=True))
             if not row.assignment.generated_code_fault:
                 raise training.failure_of(row)
             # The reward broke on states that the check did not cover: one more failure to repair.

@@ -6,10 +6,13 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
+from dressage.envs.device import known_difference
 from dressage.envs.tasks import is_simulated
+from dressage.limits import REWARD_NOT_TRACEABLE
 from dressage.training.device_preset import device_preset
 from dressage.training.preset import load_preset
 
+from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.methods.reward.code import shown
 from dressage_orchestrator.methods.reward.spec import continues
@@ -31,6 +34,12 @@ def refusal(spec: v1.SessionSpec) -> str:
     if not continues(spec):
         return f"{spec.reward.algorithm} of the backend {spec.reward.backend} trains on CPU cores"
     return ""
+
+
+def caution(spec: v1.SessionSpec) -> str:
+    """Return how the simulation on a device is known to differ, and the remedy, for the plan; empty if it is not."""
+    difference = known_difference(spec.environment.removeprefix("environments/"))
+    return f"{difference}; a pool of CPU cores simulates as MuJoCo does" if difference else ""
 
 
 def simulated(spec: v1.SessionSpec) -> bool:
@@ -84,6 +93,25 @@ def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: 
             f"iteration {number} trains on CPU cores instead of pool {context.spec.pool}, with their defaults: {text}"
         )
         context.store.warn("NOT_ON_DEVICE", message, iteration=number, key=f"traceable/{key}")
+
+
+def refused(row: AssignmentRow) -> bool:
+    """Whether a training failed because its reward cannot be compiled for the device; a judge without JAX does not find it."""
+    return row.work.train.on_device and row.assignment.failure.reason == REWARD_NOT_TRACEABLE
+
+
+def move(context: SessionContext, number: int, row: AssignmentRow, *, tries: int) -> None:
+    """Record why the iteration's next training runs on CPU cores, and warn.
+
+    :param row: a training for which `refused` holds.
+    """
+
+    def record() -> None:
+        changes = v1.Iteration(reward=v1.RewardProposal(device_obstacle=row.assignment.failure.message))
+        warn(context, changes, number, key=f"{number}:{tries}:training")
+        context.store.update_iteration(number, changes, ["reward.device_obstacle"])
+
+    context.step(f"move:{number}:{tries}", record)
 
 
 def as_trained(context: SessionContext, iteration: v1.Iteration) -> tuple[v1.SessionSpec, v1.Iteration]:
