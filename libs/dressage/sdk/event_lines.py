@@ -129,8 +129,9 @@ def _format_improvement(improved: event_pb2.SearchImproved) -> str:
 def _format_progress(progress: event_pb2.Progress) -> str | None:
     if progress.activity == "compiling" and not progress.members:
         return "compiling the engine; the result is kept for later sessions"
-    if progress.candidates_per_second:
-        return f"searched {counted(progress.evaluated, 'candidate')} at {progress.candidates_per_second:,.0f} a second"
+    if progress.evaluated:
+        rate = f" at {progress.candidates_per_second:,.0f} a second" if progress.candidates_per_second >= 1 else ""
+        return f"searched {counted(progress.evaluated, 'candidate')}{rate}"
     if not progress.members:
         return None
     if progress.activity == "waiting":
