@@ -68,21 +68,21 @@ def task(environment: str, sizes: Sizes, *, on_device: bool, cores: int, seed: i
 
 def rates(environment: str, sizes: Sizes, *, cores: int, repeats: int) -> dict[str, Any]:
     """Measure both pools in turn."""
-    found: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    pools: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for repeat in range(repeats):
-        for on_device, results in found.items():
+        for on_device, results in pools.items():
             given = task(environment, sizes, on_device=on_device, cores=cores, seed=repeat * sizes.members)
             results.append(measure("ours", given | {"seconds": sizes.seconds}, threads=cores, cores=cores))
-    ours, peer = ([result["rate"] for result in results] for results in found.values())
+    ours, peer = ([result["rate"] for result in results] for results in pools.values())
     mine, theirs = statistics.median(ours), statistics.median(peer)
     return {
         "ours": round(mine),
         "peer": round(theirs),
         "ratio": round(mine / theirs, 3),
         "cores_per_device": round(mine * cores / theirs, 3),
-        "startup_seconds": round(statistics.median(result["startup_seconds"] for result in found[True]), 1),
+        "startup_seconds": round(statistics.median(result["startup_seconds"] for result in pools[True]), 1),
         "spread": {"ours": [round(min(ours)), round(max(ours))], "peer": [round(min(peer)), round(max(peer))]},
-        "device": found[True][0]["device"],
+        "device": pools[True][0]["device"],
     }
 
 

@@ -87,7 +87,7 @@ def test_a_checkpoint_of_the_other_pool_is_refused(tmp_path):
     ("change", "words"),
     [
         ({"reward_source": PER_STEP}, "per-step reward"),
-        ({"reward_source": BRANCHING}, "line 9: the reward cannot be compiled for a device"),
+        ({"reward_source": BRANCHING}, "line 8: the reward cannot be compiled for a device"),
         ({"algorithm": "sac", "members": (MemberTask("a", {"num_envs": 2}, 1),)}, "expected ppo"),
     ],
 )
