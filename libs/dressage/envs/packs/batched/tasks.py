@@ -21,7 +21,7 @@ NEEDS: Mapping[Backend, str] = {
     ),
     "physx": (
         "The robot's assets and Isaac Sim. Accept NVIDIA's licence and install it: "
-        "pip install 'isaacsim[all,extscache]==5.1.0' --extra-index-url https://pypi.nvidia.com. Not tried."
+        "pip install 'isaacsim[all,extscache]>=6,<7' --extra-index-url https://pypi.nvidia.com. Not tried."
     ),
     "neither": "No physics backend is set by default: choose one in the task's configuration. Not tried.",
 }
