@@ -92,8 +92,8 @@ async def test_no_statement_may_fail_a_session(stack: Stack, method: str, code: 
             session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
             requests = len(server.provider.requests)
     faults.check()
-    found = (session.state, session.candidates, requests, len(session.report.returns))
-    assert found == EXPECTED[method], (session.state_reason, session.failure)
+    facts = (session.state, session.candidates, requests, len(session.report.returns))
+    assert facts == EXPECTED[method], (session.state_reason, session.failure)
     assert session.cost.requests == requests
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert [event.WhichOneof("payload") for event in events].count("session_ended") <= 1
