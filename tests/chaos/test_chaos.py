@@ -51,6 +51,17 @@ def test_a_killed_search_and_a_full_disk(installed: Chaos) -> None:
     check(installed, "program", faults)
 
 
+@pytest.mark.parametrize("method", ["code", pytest.param("reward", marks=pytest.mark.slow)])
+def test_sigterm_of_judge_and_renderer(installed: Chaos, method: str) -> None:
+    """As when a cluster replaces them: each drains within a minute, and the session is the same as without."""
+    faults = [
+        Fault(0.1, 0.1, "term", "judge", 0.0),
+        Fault(0.4, 0.1, "term", "renderer", 0.0),
+        Fault(0.6, 0.1, "term", "judge", 0.0),
+    ]
+    check(installed, method, faults)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["code", "reward"])
 def test_kills_of_every_kind(installed: Chaos, method: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from dressage.contracts.failures import GeneratedCodeError, shorten
 from dressage.contracts.syntax import words
+from dressage.sandbox.heartbeat import heartbeat
 
 FILENAME = "<generated>"
 """File name of generated code in tracebacks; identifies its lines."""
@@ -108,12 +109,13 @@ def translate_error(error: BaseException, kind: type[GeneratedCodeError], *, act
 
 
 def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCodeError], action: str) -> Any:
-    """Call generated code and translate any exception into a ``kind``.
+    """Call generated code, watched by the sandbox's monitor (`heartbeat`), and translate any exception into a ``kind``.
 
     :raises GeneratedCodeError: with the rule, the line and the exception.
     """
     try:
-        return function(*arguments)
+        with heartbeat():
+            return function(*arguments)
     except Exception as error:
         raise translate_error(error, kind, action=action) from error
     except SystemExit as error:

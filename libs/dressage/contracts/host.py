@@ -25,14 +25,22 @@ from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import Internal, ResourceExhausted
 from dressage.sandbox import Limits, SandboxFailure, run
+from dressage.sandbox.heartbeat import CEILING_SECONDS
 from dressage.sandbox.limits import MIB
 from dressage.sandbox.pipe import MALFORMED, MAX_BYTES, MAX_JSON_BYTES
 from dressage.sandbox.scratch import scratch_folder
 
 CHECK_LIMITS = Limits(
-    memory_bytes=1 << 30, wall_seconds=30.0, cpu_seconds=60, file_bytes=1 << 20, open_files=64, processes=64
+    memory_bytes=1 << 30,
+    wall_seconds=30.0,
+    cpu_seconds=60,
+    file_bytes=1 << 20,
+    open_files=64,
+    processes=64,
+    call_seconds=CEILING_SECONDS,
 )
-"""Limits for checking, scoring and judging, none of which needs more than numpy."""
+"""Limits for checking, scoring and judging, none of which needs more than numpy. With many or long episodes the deadline is
+later; a call of the code that does not return ends the process within a minute all the same."""
 TRACE_MEMORY = 4 << 30
 """Memory of a check that imports JAX, which reserves address space."""
 _BATCH_BYTES = 64 * MIB
@@ -48,7 +56,7 @@ _ATTEMPTS = 3
 """Of a call whose process something else ends, such as the kernel when another program takes the memory. After that, it is
 attributed to the code."""
 
-_RULES = {"timeout": "time_budget", "memory": "memory_budget"}
+_RULES = {"timeout": "time_budget", "stalled": "time_budget", "memory": "memory_budget"}
 _REMEDIES = {
     "time_budget": "the code did not end in time; remove endless or long loops.",
     "memory_budget": "the code asked for more memory than it may use; work on the arrays given, without large ones of its own.",

@@ -22,6 +22,7 @@ from dressage.contracts.source import lint_reward
 from dressage.contracts.syntax import Style, literal, parse, reward_style, term_lines
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
+from dressage.sandbox.heartbeat import heartbeat
 from dressage.sandbox.pipe import encode, unpack
 
 Float = NDArray[np.float64]
@@ -270,7 +271,8 @@ def call_vectorised(
     :raises RewardError: the code raised, or its output has wrong terms, shape or dtype.
     """
     try:
-        values = module.function(state, action, next_state, memory, np)
+        with heartbeat():
+            values = module.function(state, action, next_state, memory, np)
     except (Exception, SystemExit) as error:
         raise execute.translate_error(error, RewardError, action="the reward") from error
     if type(values) is not dict or values.keys() != module.terms.keys():

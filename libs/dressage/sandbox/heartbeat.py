@@ -43,21 +43,27 @@ _MAX_STEP = 1.0
 
 
 class Heartbeat:
-    """The process's side of the page. Calls must be made by one thread.
+    """The process's side of the page. Calls must be made by one thread; calls within a call are part of it.
 
     :param page: the page's bytes, writable.
     """
 
     def __init__(self, page: memoryview) -> None:
         self._words = page[:_BYTES].cast("Q")
-        self._began = 0
+        self._began = self._depth = 0
 
     def __enter__(self) -> None:
+        self._depth += 1
+        if self._depth > 1:
+            return
         self._words[_THREAD] = threading.get_native_id()
         self._began = time.thread_time_ns()
         self._words[_CALLS] += 1
 
     def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if self._depth:
+            return
         self._words[_LONGEST] = max(self._words[_LONGEST], time.thread_time_ns() - self._began)
         self._words[_CALLS] += 1
 

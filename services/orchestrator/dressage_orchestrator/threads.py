@@ -1,7 +1,8 @@
 """Bounded pools of threads for blocking work, one for each kind of caller.
 
 Callers of one kind wait for each other and for no other kind: however many clients watch sessions, requests and trainers are
-served. Background work of the server (leases, reconciliation, gauges) uses the event loop's own pool, and nothing else does.
+served. Background work of the server (leases, reconciliation, gauges) and of sessions (tools of conversations, reports of
+outages) uses the event loop's own pool; no request does. Workflows have the threads of DBOS.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Served:
 
 
 @asynccontextmanager
-async def served(stack: Stack, authors: SearchAuthors, **options: str) -> AsyncIterator[Served]:
+async def served(stack: Stack, authors: SearchAuthors, **options: Any) -> AsyncIterator[Served]:
     with ScriptedServer(authors.answers()) as provider:
         store = str(stack.folder / "artifacts")
         agent = await start_agent(AgentSettings(store_url=store, api_base=provider.url, api_key=SecretStr("sk-test")))

@@ -13,6 +13,7 @@ from dressage.sandbox.heartbeat import (
     CEILING_SECONDS,
     FLOOR_SECONDS,
     Beat,
+    Heartbeat,
     StallWatch,
     ThreadTime,
     seconds_allowed,
@@ -111,6 +112,16 @@ def test_a_forged_page_ends_nothing_but_the_process(tmp_path, written):
 def test_what_a_call_may_take_has_a_floor_and_a_ceiling(longest):
     assert FLOOR_SECONDS <= seconds_allowed(longest) <= CEILING_SECONDS < 60
     assert seconds_allowed(longest) >= min(CEILING_SECONDS, 20 * longest)
+
+
+def test_calls_within_a_call_are_part_of_it():
+    words = memoryview(bytearray(24))
+    beat = Heartbeat(words)
+    with beat:
+        with beat, beat:
+            assert words.cast("Q")[0] == 1
+        assert words.cast("Q")[0] == 1, "the outer call is in progress"
+    assert words.cast("Q")[0] == 2
 
 
 def observed(watch, samples):

@@ -12,6 +12,7 @@ import pytest
 from tests.unit.chart import rendering
 
 ROOT = Path(__file__).parents[3]
+DIGEST = "sha256:" + "a1" * 32
 SIX = ("orchestrator", "llm-agent", "judge", "renderer", "trainer", "console")
 
 
@@ -21,10 +22,16 @@ def stages() -> dict[str, str]:
     return {name: body for name, body in re.findall(r"^FROM \S+ AS (\S+)\n(.*?)(?=^FROM |\Z)", text, re.M | re.S)}
 
 
-def built(tmp_path: Path, *names: str, builder: str, command: str = "build", **variables: str) -> list[str]:
-    """Arguments of each build, or of another command, as the builder got them."""
+def built(
+    tmp_path: Path, *names: str, builder: str, command: str = "build", prints: str = "", **variables: str
+) -> list[str]:
+    """Arguments of each build, or of another command, as the builder got them.
+
+    :param prints: what the builder prints as the digest of an image.
+    """
     program = tmp_path / builder
-    program.write_text(f'#!/bin/bash\n[ "$1" != {command} ] || echo "$*" >> {tmp_path}/{command}\n')
+    digest = f'case $1 in image*) echo "{prints}";; esac\n'
+    program.write_text(f'#!/bin/bash\n[ "$1" != {command} ] || echo "$*" >> {tmp_path}/{command}\n{digest}')
     program.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if name not in ("REGISTRY", "TAG")}
     environment |= {"PATH": f"{tmp_path}:{os.environ['PATH']}", "BUILDER": builder, **(variables or {"TAG": "1"})}
@@ -42,10 +49,39 @@ def test_the_six_are_targets_that_share_layers(tmp_path: Path, builder: str) -> 
 
 @pytest.mark.parametrize("registry", ["registry.example.org/dressage", "registry.example.org/dressage/"])
 def test_images_are_pushed_under_the_names_of_the_chart(tmp_path: Path, registry: str) -> None:
-    pushed = built(tmp_path, "--push", builder="docker", command="push", REGISTRY=registry)
+    pushed = built(tmp_path, "--push", builder="docker", command="push", REGISTRY=registry, BASE_IMAGE=f"base@{DIGEST}")
     rendered = rendering.template("--set", f"image.registry={registry.rstrip('/')}").stdout
     names = set(re.findall(r"registry\.example\.org/[\w./-]+:[\w.]+", rendered))
     assert {line.removeprefix("push ") for line in pushed} == names and len(names) == len(SIX)
+
+
+@pytest.mark.parametrize(
+    ("builder", "printed"), [("docker", f"python@{DIGEST}"), ("podman", f"python@{DIGEST}"), ("buildah", DIGEST)]
+)
+@pytest.mark.parametrize(
+    ("base", "name"),
+    [
+        ("", "docker.io/library/python"),
+        ("localhost:5000/python:3.11", "localhost:5000/python"),
+        ("h:5000/p", "h:5000/p"),
+    ],
+)
+def test_all_images_of_a_run_stand_on_one_digest(
+    tmp_path: Path, builder: str, printed: str, base: str, name: str
+) -> None:
+    builds = built(tmp_path, builder=builder, prints=printed, TAG="1", BASE_IMAGE=base)
+    assert len(builds) == len(SIX)
+    for build in builds:
+        assert f"--build-arg BASE_IMAGE={name}@{DIGEST} " in build
+        assert f"--label org.opencontainers.image.base.name={name}@{DIGEST} " in build
+
+
+def test_images_on_a_tag_are_pushed_on_request_alone(tmp_path: Path) -> None:
+    options = {"builder": "docker", "command": "push", "REGISTRY": "registry.example.org/dressage"}
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        built(tmp_path, "--push", **options)
+    assert refused.value.returncode == 2 and b"BASE_IMAGE to a digest" in refused.value.stderr
+    assert len(built(tmp_path, "--push", **options, BASE_BY_TAG="yes")) == len(SIX)
 
 
 def test_other_trainers_have_files_of_their_own(tmp_path: Path) -> None:

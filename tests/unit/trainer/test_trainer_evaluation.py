@@ -153,3 +153,5 @@ def test_the_judged_episodes_are_quantiles_of_the_stock_return(returns):
     for label, seed in judged(played).items():
         quantile = np.quantile(stock, rollouts.LABELS[label], method="nearest")
         assert stock[seed] == pytest.approx(quantile)
+    stalled = RewardError("time_budget", "the code did not end in time; remove endless or long loops.", line=7)
+    assert stopped_by(stalled, POLICY).reason == "REWARD_STALLED"

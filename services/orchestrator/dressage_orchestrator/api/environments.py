@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from dressage.api.v1 import environment_service_pb2 as pb
@@ -10,6 +9,7 @@ from dressage.envs.cards import EnvironmentCard, list_cards, load_card
 from dressage.envs.describe import describe
 from dressage.envs.xml_models import xml_model
 
+from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
 
 
@@ -23,7 +23,7 @@ class EnvironmentServicer:
         return _environment(load_card(request.name.removeprefix("environments/")))
 
     async def GetEnvironmentModel(self, request: pb.GetEnvironmentModelRequest, context: Any) -> pb.EnvironmentModel:
-        model = await asyncio.to_thread(xml_model, request.name.removeprefix("environments/"))
+        model = await threads.run(threads.REQUESTS, xml_model, request.name.removeprefix("environments/"))
         message = pb.EnvironmentModel(name=request.name, path=model.path, xml=model.xml)
         for path, data in model.files.items():
             message.files.add(path=path, data=data)

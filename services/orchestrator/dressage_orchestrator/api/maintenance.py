@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 from dressage.api.v1 import maintenance_service_pb2 as pb
 
+from dressage_orchestrator import threads
 from dressage_orchestrator.retention import Retention
 
 
@@ -21,5 +21,5 @@ class MaintenanceServicer:
         self, request: pb.CollectGarbageRequest, context: Any
     ) -> AsyncIterator[pb.CollectGarbageResponse]:
         parts = self._retention.collect(validate_only=request.validate_only)
-        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+        while (part := await threads.run(threads.REQUESTS, next, parts, None)) is not None:
             yield part

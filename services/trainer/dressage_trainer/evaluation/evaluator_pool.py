@@ -39,6 +39,8 @@ _BACKGROUND_SECONDS = 60.0
 """On a busy machine a background evaluator may hardly run at all. After this time the episodes are played in the foreground."""
 _BACKGROUND_NICE = 19
 _TARGET = "dressage_trainer.evaluation.evaluator:evaluate"
+_REASONS = {"finite": "REWARD_NOT_FINITE", "time_budget": "REWARD_STALLED"}
+"""Why a member stops, by the rule that its reward broke; otherwise ``REWARD_ERROR``."""
 
 EVALUATOR = SandboxSpec(
     limits=Limits(memory_bytes=2 * GIB, file_bytes=GIB), preload=("dressage_trainer.evaluation.evaluator",)
@@ -149,7 +151,7 @@ class EvaluatorPool:
 
 def stopped_by(error: RewardError, policy: MemberPolicy) -> MemberStoppedMessage:
     """Return the message about a member whose reward failed in an evaluation, with the reasons that training uses."""
-    reason = "REWARD_NOT_FINITE" if error.rule == "finite" else "REWARD_ERROR"
+    reason = _REASONS.get(error.rule, "REWARD_ERROR")
     message = f"the reward failed in the evaluation at environment step {policy.env_step}: {error.message}"
     return MemberStoppedMessage(policy.member, policy.env_step, reason, message)
 
