@@ -11,6 +11,7 @@ import { Command, Empty, pageKeys, Panel, Problem } from '../../components/basic
 import type { Marker } from '../../components/Chart'
 import type { Rollout } from '../../gen/dressage/v1/session_pb'
 import { JudgeKind } from '../../gen/dressage/v1/session_pb'
+import { useDraft } from '../../lib/draft'
 import { compact, short } from '../../lib/format'
 import { Clock } from '../../scene/playback'
 import type { Recorded } from './data'
@@ -185,11 +186,12 @@ function Verdicts({ rollout }: { rollout: Rollout }) {
 
 function Label({ rollout, name, onDone }: { rollout: string; name: string; onDone: () => void }) {
   const client = useQueryClient()
-  const [value, setValue] = useState<number | string>(0.5)
-  const [comment, setComment] = useState('')
+  const [draft, change, drop] = useDraft<{ value: number | string; comment: string }>(`label/${rollout}`)
+  const { value, comment } = draft ?? { value: 0.5, comment: '' }
   const send = useMutation({
     mutationFn: () => sessions.labelRollout({ rollout, score: Number(value), comment, requestId: crypto.randomUUID() }),
     onSuccess: async (answer) => {
+      drop()
       const rank = answer.agreement?.spearman
       notifications.show({ message: `Recorded. ${answer.agreement?.rollouts ?? 1} labelled rollouts${rank === undefined ? '' : `; rank correlation with the judges ${rank.toFixed(2)}`}.` })
       await client.invalidateQueries({ queryKey: ['session', name] })
@@ -205,8 +207,8 @@ function Label({ rollout, name, onDone }: { rollout: string; name: string; onDon
       }}
     >
       <Stack gap={6}>
-        <NumberInput size="xs" label="Your score, 0 to 1" min={0} max={1} step={0.1} decimalScale={2} value={value} onChange={setValue} />
-        <Textarea size="xs" label="Remarks" value={comment} onChange={(event) => setComment(event.currentTarget.value)} autosize maxLength={4000} />
+        <NumberInput size="xs" label="Your score, 0 to 1" min={0} max={1} step={0.1} decimalScale={2} value={value} onChange={(next) => change(() => ({ comment, value: next }))} />
+        <Textarea size="xs" label="Remarks" value={comment} onChange={(event) => change(() => ({ value, comment: event.target.value }))} autosize maxLength={4000} />
         <Box>
           <Button type="submit" size="compact-xs" loading={send.isPending}>
             Record
