@@ -6,8 +6,8 @@ import { IconCube, IconDownload, IconMovie, IconPlayerPause, IconPlayerPlay, Ico
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from 'react'
 
-import { artifactUrl, errorText, sessions } from '../../api/clients'
-import { Command, Empty, pageKeys, Panel, Problem } from '../../components/basics'
+import { artifacts, artifactUrl, errorText, sessions } from '../../api/clients'
+import { Empty, pageKeys, Panel, Problem } from '../../components/basics'
 import type { Marker } from '../../components/Chart'
 import type { Rollout } from '../../gen/dressage/v1/session_pb'
 import { JudgeKind } from '../../gen/dressage/v1/session_pb'
@@ -25,6 +25,8 @@ const Scene3D = lazy(() => import('./Scene3D').then((module) => ({ default: modu
 const Fields = lazy(() => import('./Fields').then((module) => ({ default: module.Fields })))
 
 const PER_PAGE = 12
+/** Drawing a long episode in software takes a minute. */
+const RENDER_MS = 300_000
 const KINDS = [
   [JudgeKind.CODE, 'code'],
   [JudgeKind.VIDEO, 'video'],
@@ -63,9 +65,8 @@ export function Rollouts({ name, session, iteration }: TabProps) {
           ) : (
             <Panel title="Videos">
               <Text size="sm" c="dimmed" mb="xs">
-                The video of the best policy is rendered when the session delivers it. Any rollout can be rendered from a terminal:
+                The video of the best policy is rendered when the session delivers it. Below, each rollout can be rendered.
               </Text>
-              <Command text={`dressage render ${name.split('/')[1]} --out video.mp4`} />
             </Panel>
           )}
         </Box>
@@ -116,7 +117,12 @@ export function Rollouts({ name, session, iteration }: TabProps) {
 
 function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene: () => void }) {
   const { rollout } = entry
+  const client = useQueryClient()
   const [open, { toggle }] = useDisclosure(false)
+  const film = useMutation({
+    mutationFn: () => artifacts.getRolloutVideo({ rollout: rollout.artifact }, { timeoutMs: RENDER_MS }),
+    onSuccess: () => client.invalidateQueries({ queryKey: ['session', name, 'assignments'] }),
+  })
   return (
     <Panel
       pad="sm"
@@ -155,10 +161,21 @@ function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene
           <Button size="compact-xs" variant="subtle" color="gray" onClick={onScene} leftSection={<IconCube size={13} />} aria-label={`${entry.owner} ${rollout.label} in 3D`}>
             3D
           </Button>
+          {film.data === undefined && rollout.artifact.endsWith('.npz') && (
+            <Button size="compact-xs" variant="subtle" color="gray" onClick={() => film.mutate()} loading={film.isPending} leftSection={<IconMovie size={13} />} aria-label={`Video of ${entry.owner} ${rollout.label}`}>
+              video
+            </Button>
+          )}
           <Button component="a" size="compact-xs" variant="subtle" color="gray" href={artifactUrl(rollout.artifact, true)} leftSection={<IconDownload size={13} />}>
             trajectory
           </Button>
         </Group>
+        {film.error !== null && (
+          <Text size="xs" c="red" className="plain" role="alert">
+            {errorText(film.error)}
+          </Text>
+        )}
+        {film.data !== undefined && <video src={artifactUrl(film.data.key)} controls muted playsInline preload="metadata" style={{ width: '100%' }} aria-label={`Video of ${entry.owner} ${rollout.label}`} />}
         {open && <Label rollout={rollout.artifact} name={name} onDone={toggle} />}
       </Stack>
     </Panel>
