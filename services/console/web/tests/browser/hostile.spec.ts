@@ -25,6 +25,9 @@ ${mark} ${MARKUP} ${TERMINAL} ${HUGE}
 class Policy:
     """${mark} <script>alert(4)</script></code></pre><img src=x onerror=alert(5)>"""
 
+    def reset(self):
+        pass
+
     def act(self, obs):
         ${body}
 \`\`\`
@@ -80,7 +83,7 @@ test.afterAll(async () => {
 /** Nothing of it became an element or ran, the page is as wide as its window, and whatever it shows is visible. */
 async function onlyText(): Promise<void> {
   const { page, problems } = seen
-  expect(await page.locator('img[src="x"], a[href^="javascript:"], main script, main style').count()).toBe(0)
+  expect(await page.locator('img[src="x"], a[href^="javascript:"], main script').count()).toBe(0)
   expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0)
   await expect(page.locator('main')).toBeVisible()
   expect(problems).toEqual([])
@@ -91,7 +94,7 @@ const SHOWN: [string, string, RegExp[]][] = [
   ['code-1', 'conversation', [/first-mark/]],
   ['code-1', 'overview', []],
   ['code-1', 'judgment', []],
-  ['code-1', 'events', [/failure-mark <img src=x/]],
+  ['code-1', 'events', [/second-mark <img src=x/]],
   ['code-1', 'artifacts', [/policy_author/]],
   ['code-1', 'lineage', []],
   ['hop-1', 'code', [/<img src=x onerror=alert\(8\)> forward velocity/, /<script>alert\(9\)<\/script>/]],
