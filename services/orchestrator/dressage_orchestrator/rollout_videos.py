@@ -10,7 +10,7 @@ from dressage.errors import NotFound
 from dressage_orchestrator import resource_names, threads
 from dressage_orchestrator.clients import RendererClient
 from dressage_orchestrator.database import assignments, events, sessions
-from dressage_orchestrator.database.transactions import Transaction
+from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.lifecycle.delivery import WHOLE_EPISODE
 from dressage_orchestrator.service import Sessions
 
