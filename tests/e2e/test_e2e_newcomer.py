@@ -142,6 +142,7 @@ def _requests(name: str, rollout: str) -> dict[str, dict[str, object]]:
         "ArtifactService/GetArtifact": {"key": rollout},
         "ArtifactService/ReadArtifact": {"key": rollout},
         "ArtifactService/GetRolloutPoses": {"rollout": rollout},
+        "ArtifactService/GetRolloutVideo": {"rollout": rollout},
         "BenchmarkService/ListBenchmarks": {},
         "BenchmarkService/CreateBenchmark": {
             "cases": [{"intent": "balance", "environment": "environments/InvertedPendulum-v5"}],

@@ -293,6 +293,11 @@ class FakeOrchestrator(
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{request.key} does not exist")
         return artifacts_pb.Artifact(key=request.key, size=len(self.artifacts[request.key]))
 
+    async def GetRolloutVideo(self, request, context):
+        await self._record("GetRolloutVideo", request, context)
+        key = request.rollout.replace("/rollouts/", "/videos/").replace(".npz", ".mp4")
+        return artifacts_pb.Artifact(key=key, size=len(self.artifacts[key]))
+
     async def ReadArtifact(self, request, context):
         fault = await self._record("ReadArtifact", request, context)
         whole = self.artifacts[request.key]

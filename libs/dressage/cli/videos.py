@@ -18,6 +18,9 @@ from dressage.sdk.texts import short
 if TYPE_CHECKING:
     from dressage.policies import ProgramPolicy
 
+_CANNOT_RENDER_HERE = ("MISSING_EXTRA", "RENDERER_NOT_INSTALLED", "EGL_MISSING")
+"""Reasons for which the server is asked to render instead."""
+
 
 def render(source: str, server: ServerOptions, *, out: Path | None, as_json: bool) -> None:
     """Write a video and print its path.
@@ -98,7 +101,15 @@ async def _drawn(rollout: str, connection: Connection, target: Path) -> dict[str
     with tempfile.TemporaryDirectory(prefix="dressage-render-") as scratch:
         recorded = Path(scratch) / short(rollout)
         await _fetch(rollout, connection, recorded)
-        return {**await asyncio.to_thread(draw, recorded, target), "artifact": rollout}
+        try:
+            facts = await asyncio.to_thread(draw, recorded, target)
+        except errors.FailedPrecondition as error:
+            if error.reason not in _CANNOT_RENDER_HERE:
+                raise
+            video = await connection.client.get_rollout_video(rollout)
+            await _fetch(video.key, connection, target)
+            facts = {"video": str(target)}
+        return {**facts, "artifact": rollout}
 
 
 async def _last_rollout(session: str, connection: Connection) -> str:

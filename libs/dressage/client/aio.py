@@ -385,6 +385,12 @@ class AsyncClient:
         artifact: artifacts_pb.Artifact = await self._caller.unary(self._artifacts.GetArtifact, request)
         return artifact
 
+    async def get_rollout_video(self, rollout: str) -> artifacts_pb.Artifact:
+        """The video of a recorded rollout, which the first call renders."""
+        request = artifacts_pb.GetRolloutVideoRequest(rollout=rollout)
+        artifact: artifacts_pb.Artifact = await self._caller.unary(self._artifacts.GetRolloutVideo, request, slow=True)
+        return artifact
+
     async def read_artifact(self, key: str, *, offset: int = 0) -> AsyncIterator[bytes]:
         """An artifact's bytes in chunks; a lost connection is made again at the byte where it was."""
         position = offset

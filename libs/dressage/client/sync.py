@@ -120,6 +120,7 @@ class Client:
     elicit = _call(AsyncClient.elicit)
     list_artifacts = _stream(AsyncClient.list_artifacts)
     get_artifact = _call(AsyncClient.get_artifact)
+    get_rollout_video = _call(AsyncClient.get_rollout_video)
     read_artifact = _stream(AsyncClient.read_artifact)
     download_artifacts = _call(AsyncClient.download_artifacts)
     create_benchmark = _call(AsyncClient.create_benchmark)

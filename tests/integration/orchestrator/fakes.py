@@ -177,12 +177,14 @@ class FakeRenderer(renderer_rpc.RendererServiceServicer):
         self.store = store
         self.broken = False
         self.posed: list[str] = []
+        self.rendered: list[str] = []
 
     async def Render(self, request: renderer_pb.RenderRequest, context: Any) -> renderer_pb.RenderResponse:
         if self.broken:
             raise FailedPrecondition("no EGL here", reason="NO_EGL")
         if not self.store.exists(request.trajectory):
             raise InvalidArgument(field="trajectory", value=request.trajectory, expected="a stored trajectory")
+        self.rendered.append(request.trajectory)
         self.store.put(request.video, b"mp4")
         return renderer_pb.RenderResponse(video=request.video, frames=1, duration=0.1)
 

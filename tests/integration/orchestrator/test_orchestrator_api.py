@@ -158,6 +158,14 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     assert stack.neighbours.renderer.posed == [rollout], "they are computed once"
     missing = artifact_api.GetRolloutPosesRequest(rollout="sessions/x/rollouts/2.npz")
     assert isinstance(await refused(stack.artifacts.GetRolloutPoses(missing)), NotFound)
+    stack.store.put("sessions/x/candidates/3/rollouts/1.npz", b"states")
+    for _ in range(2):
+        ask = artifact_api.GetRolloutVideoRequest(rollout="sessions/x/candidates/3/rollouts/1.npz")
+        film = await stack.artifacts.GetRolloutVideo(ask)
+        assert (film.key, film.content_type) == ("sessions/x/candidates/3/videos/1.mp4", "video/mp4")
+    assert stack.neighbours.renderer.rendered == ["sessions/x/candidates/3/rollouts/1.npz"], "it is rendered once"
+    absent = artifact_api.GetRolloutVideoRequest(rollout="sessions/x/candidates/3/rollouts/2.npz")
+    assert isinstance(await refused(stack.artifacts.GetRolloutVideo(absent)), NotFound)
     key = "sessions/x/policy/w.safetensors"
     chunks = stack.artifacts.ReadArtifact(artifact_api.ReadArtifactRequest(key=key, offset=5))
     data = [chunk.data async for chunk in chunks]
@@ -248,6 +256,18 @@ async def test_a_benchmark_runs_its_cases_and_labels_join_verdicts(stack: Stack)
         labelled = (await stack.sessions.LabelRollout(ask)).judgment
     person = [verdict for verdict in labelled.verdicts if verdict.kind == v1.JUDGE_KIND_HUMAN]
     assert len(person) == 1 and person[0].votes == 2 and person[0].score == pytest.approx(0.75)
+
+    rollouts = {entry.artifact: entry.video for entry in listed[0].members[0].evaluations[0].rollouts}
+    without = next(key for key, video in rollouts.items() if not video)
+    for _ in range(2):
+        film = await stack.artifacts.GetRolloutVideo(artifact_api.GetRolloutVideoRequest(rollout=without))
+    member = (await stack.sessions.ListAssignments(request)).assignments[0].members[0]
+    recorded = {entry.artifact: entry.video for entry in member.evaluations[0].rollouts}
+    assert recorded == {**rollouts, without: film.key}
+    watched = pb.WatchSessionRequest(name=last.cases[0].session)
+    seen = [answer.event async for answer in stack.sessions.WatchSession(watched, timeout=30)]
+    films = [event.artifact_written.artifact for event in seen if event.artifact_written.kind == "video"]
+    assert films.count(film.key) == 1 and len(films) == 2
 
 
 async def test_work_accepts_only_the_newest_attempt_and_its_keys(stack: Stack) -> None:

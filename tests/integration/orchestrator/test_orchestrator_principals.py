@@ -126,7 +126,7 @@ async def test_only_owners_and_administrators_change_a_session_and_a_benchmark(s
         rule = RULES[method]
         request = message_factory.GetMessageClass(METHODS[method].input_type)()
         name = names[rule.owned]
-        key = f"{name}/iterations/1/assignments/train/rollouts/a/1/1.npz"
+        key = f"{name}/iterations/1/assignments/train/members/a/rollouts/1.npz"
         setattr(request, rule.field, key if rule.field == "rollout" else name)
         for field, value in more.get(method.rpartition("/")[2], {}).items():
             setattr(request, field, value)

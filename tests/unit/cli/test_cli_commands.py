@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 import pytest
+from dressage import errors
 from dressage.api.v1 import environment_service_pb2, session_pb2, session_service_pb2
 from dressage.cli import listings
 from dressage.cli import run as work
@@ -340,6 +341,21 @@ def test_render_fetches_a_session_s_video(server: Background, capsys: pytest.Cap
     assert [path.name for path in (Path.cwd() / "out").iterdir()] == ["film.mp4"]
     assert invoke(["render", "none.npz"]) == 1
     assert "no file" in capsys.readouterr().err
+
+
+def test_the_server_renders_where_this_machine_cannot(server: Background, monkeypatch: pytest.MonkeyPatch):
+    rollout = "sessions/s1/iterations/1/rollouts/7_median.npz"
+    server.fake.artifacts = {rollout: b"states", rollout.replace("rollouts", "videos").replace("npz", "mp4"): b"film"}
+    reasons = iter(["EGL_MISSING", "NO_VIDEO"])
+
+    def draw(recorded: Path, target: Path) -> None:
+        raise errors.FailedPrecondition("not here", reason=next(reasons))
+
+    monkeypatch.setattr("dressage.cli.videos.draw", draw)
+    assert invoke(["render", rollout, "-o", "film.mp4"]) == 0
+    assert (Path.cwd() / "film.mp4").read_bytes() == b"film"
+    assert invoke(["render", rollout, "-o", "other.mp4"]) == 1
+    assert [request.rollout for request in server.fake.requests["GetRolloutVideo"]] == [rollout]
 
 
 def test_benchmarks_run_from_a_file(server: Background, capsys: pytest.CaptureFixture[str]):

@@ -26,7 +26,7 @@ from dressage.api.buf.validate import validate_pb2 as buf_dot_validate_dot_valid
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"dressage/v1/artifact_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"V\n\x16GetRolloutPosesRequest\x12<\n\x07rollout\x18\x01 \x01(\tB+\xbaH(r&\x18\xe0\x03\x32!^sessions/.+/rollouts/[^/]+\\.npz$\"u\n\x14ListArtifactsRequest\x12#\n\x06prefix\x18\x01 \x01(\tB\x13\xbaH\x10r\x0e\x18\xf4\x03:\tsessions/\x12\x1a\n\tpage_size\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"Z\n\x15ListArtifactsResponse\x12(\n\tartifacts\x18\x01 \x03(\x0b\x32\x15.dressage.v1.Artifact\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"6\n\x12GetArtifactRequest\x12 \n\x03key\x18\x01 \x01(\tB\x13\xbaH\x10r\x0e\x18\xf4\x03:\tsessions/\"l\n\x08\x41rtifact\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12/\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\"P\n\x13ReadArtifactRequest\x12 \n\x03key\x18\x01 \x01(\tB\x13\xbaH\x10r\x0e\x18\xf4\x03:\tsessions/\x12\x17\n\x06offset\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"$\n\x14ReadArtifactResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xd6\x02\n\x0f\x41rtifactService\x12V\n\rListArtifacts\x12!.dressage.v1.ListArtifactsRequest\x1a\".dressage.v1.ListArtifactsResponse\x12\x45\n\x0bGetArtifact\x12\x1f.dressage.v1.GetArtifactRequest\x1a\x15.dressage.v1.Artifact\x12U\n\x0cReadArtifact\x12 .dressage.v1.ReadArtifactRequest\x1a!.dressage.v1.ReadArtifactResponse0\x01\x12M\n\x0fGetRolloutPoses\x12#.dressage.v1.GetRolloutPosesRequest\x1a\x15.dressage.v1.Artifactb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"dressage/v1/artifact_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"V\n\x16GetRolloutPosesRequest\x12<\n\x07rollout\x18\x01 \x01(\tB+\xbaH(r&\x18\xe0\x03\x32!^sessions/.+/rollouts/[^/]+\\.npz$\"V\n\x16GetRolloutVideoRequest\x12<\n\x07rollout\x18\x01 \x01(\tB+\xbaH(r&\x18\xe0\x03\x32!^sessions/.+/rollouts/[^/]+\\.npz$\"u\n\x14ListArtifactsRequest\x12#\n\x06prefix\x18\x01 \x01(\tB\x13\xbaH\x10r\x0e\x18\xf4\x03:\tsessions/\x12\x1a\n\tpage_size\x18\x02 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x03 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"Z\n\x15ListArtifactsResponse\x12(\n\tartifacts\x18\x01 \x03(\x0b\x32\x15.dressage.v1.Artifact\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"6\n\x12GetArtifactRequest\x12 \n\x03key\x18\x01 \x01(\tB\x13\xbaH\x10r\x0e\x18\xf4\x03:\tsessions/\"l\n\x08\x41rtifact\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\x12/\n\x0bupdate_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x63ontent_type\x18\x04 \x01(\t\"P\n\x13ReadArtifactRequest\x12 \n\x03key\x18\x01 \x01(\tB\x13\xbaH\x10r\x0e\x18\xf4\x03:\tsessions/\x12\x17\n\x06offset\x18\x02 \x01(\x03\x42\x07\xbaH\x04\"\x02(\x00\"$\n\x14ReadArtifactResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa5\x03\n\x0f\x41rtifactService\x12V\n\rListArtifacts\x12!.dressage.v1.ListArtifactsRequest\x1a\".dressage.v1.ListArtifactsResponse\x12\x45\n\x0bGetArtifact\x12\x1f.dressage.v1.GetArtifactRequest\x1a\x15.dressage.v1.Artifact\x12U\n\x0cReadArtifact\x12 .dressage.v1.ReadArtifactRequest\x1a!.dressage.v1.ReadArtifactResponse0\x01\x12M\n\x0fGetRolloutPoses\x12#.dressage.v1.GetRolloutPosesRequest\x1a\x15.dressage.v1.Artifact\x12M\n\x0fGetRolloutVideo\x12#.dressage.v1.GetRolloutVideoRequest\x1a\x15.dressage.v1.Artifactb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_GETROLLOUTPOSESREQUEST'].fields_by_name['rollout']._loaded_options = None
   _globals['_GETROLLOUTPOSESREQUEST'].fields_by_name['rollout']._serialized_options = b'\272H(r&\030\340\0032!^sessions/.+/rollouts/[^/]+\\.npz$'
+  _globals['_GETROLLOUTVIDEOREQUEST'].fields_by_name['rollout']._loaded_options = None
+  _globals['_GETROLLOUTVIDEOREQUEST'].fields_by_name['rollout']._serialized_options = b'\272H(r&\030\340\0032!^sessions/.+/rollouts/[^/]+\\.npz$'
   _globals['_LISTARTIFACTSREQUEST'].fields_by_name['prefix']._loaded_options = None
   _globals['_LISTARTIFACTSREQUEST'].fields_by_name['prefix']._serialized_options = b'\272H\020r\016\030\364\003:\tsessions/'
   _globals['_LISTARTIFACTSREQUEST'].fields_by_name['page_size']._loaded_options = None
@@ -49,18 +51,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READARTIFACTREQUEST'].fields_by_name['offset']._serialized_options = b'\272H\004\"\002(\000'
   _globals['_GETROLLOUTPOSESREQUEST']._serialized_start=113
   _globals['_GETROLLOUTPOSESREQUEST']._serialized_end=199
-  _globals['_LISTARTIFACTSREQUEST']._serialized_start=201
-  _globals['_LISTARTIFACTSREQUEST']._serialized_end=318
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=320
-  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=410
-  _globals['_GETARTIFACTREQUEST']._serialized_start=412
-  _globals['_GETARTIFACTREQUEST']._serialized_end=466
-  _globals['_ARTIFACT']._serialized_start=468
-  _globals['_ARTIFACT']._serialized_end=576
-  _globals['_READARTIFACTREQUEST']._serialized_start=578
-  _globals['_READARTIFACTREQUEST']._serialized_end=658
-  _globals['_READARTIFACTRESPONSE']._serialized_start=660
-  _globals['_READARTIFACTRESPONSE']._serialized_end=696
-  _globals['_ARTIFACTSERVICE']._serialized_start=699
-  _globals['_ARTIFACTSERVICE']._serialized_end=1041
+  _globals['_GETROLLOUTVIDEOREQUEST']._serialized_start=201
+  _globals['_GETROLLOUTVIDEOREQUEST']._serialized_end=287
+  _globals['_LISTARTIFACTSREQUEST']._serialized_start=289
+  _globals['_LISTARTIFACTSREQUEST']._serialized_end=406
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_start=408
+  _globals['_LISTARTIFACTSRESPONSE']._serialized_end=498
+  _globals['_GETARTIFACTREQUEST']._serialized_start=500
+  _globals['_GETARTIFACTREQUEST']._serialized_end=554
+  _globals['_ARTIFACT']._serialized_start=556
+  _globals['_ARTIFACT']._serialized_end=664
+  _globals['_READARTIFACTREQUEST']._serialized_start=666
+  _globals['_READARTIFACTREQUEST']._serialized_end=746
+  _globals['_READARTIFACTRESPONSE']._serialized_start=748
+  _globals['_READARTIFACTRESPONSE']._serialized_end=784
+  _globals['_ARTIFACTSERVICE']._serialized_start=787
+  _globals['_ARTIFACTSERVICE']._serialized_end=1208
 # @@protoc_insertion_point(module_scope)

@@ -38,6 +38,24 @@ class GetRolloutPosesRequest(google.protobuf.message.Message):
 Global___GetRolloutPosesRequest: typing_extensions.TypeAlias = GetRolloutPosesRequest
 
 @typing.final
+class GetRolloutVideoRequest(google.protobuf.message.Message):
+    """Request of GetRolloutVideo."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    rollout: builtins.str
+    """Artifact key of the rollout, `.npz`."""
+    def __init__(
+        self,
+        *,
+        rollout: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
+
+Global___GetRolloutVideoRequest: typing_extensions.TypeAlias = GetRolloutVideoRequest
+
+@typing.final
 class ListArtifactsRequest(google.protobuf.message.Message):
     """Request of ListArtifacts."""
 

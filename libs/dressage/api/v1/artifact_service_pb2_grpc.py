@@ -55,6 +55,11 @@ class ArtifactServiceStub(object):
                 request_serializer=dressage_dot_v1_dot_artifact__service__pb2.GetRolloutPosesRequest.SerializeToString,
                 response_deserializer=dressage_dot_v1_dot_artifact__service__pb2.Artifact.FromString,
                 _registered_method=True)
+        self.GetRolloutVideo = channel.unary_unary(
+                '/dressage.v1.ArtifactService/GetRolloutVideo',
+                request_serializer=dressage_dot_v1_dot_artifact__service__pb2.GetRolloutVideoRequest.SerializeToString,
+                response_deserializer=dressage_dot_v1_dot_artifact__service__pb2.Artifact.FromString,
+                _registered_method=True)
 
 
 class ArtifactServiceServicer(object):
@@ -90,6 +95,14 @@ class ArtifactServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRolloutVideo(self, request, context):
+        """Gets the video of a recorded rollout: the whole episode, with time, speed and return displayed. The first call renders and stores
+        it, which the session's owner may do; later calls return the stored file.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ArtifactServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -111,6 +124,11 @@ def add_ArtifactServiceServicer_to_server(servicer, server):
             'GetRolloutPoses': grpc.unary_unary_rpc_method_handler(
                     servicer.GetRolloutPoses,
                     request_deserializer=dressage_dot_v1_dot_artifact__service__pb2.GetRolloutPosesRequest.FromString,
+                    response_serializer=dressage_dot_v1_dot_artifact__service__pb2.Artifact.SerializeToString,
+            ),
+            'GetRolloutVideo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRolloutVideo,
+                    request_deserializer=dressage_dot_v1_dot_artifact__service__pb2.GetRolloutVideoRequest.FromString,
                     response_serializer=dressage_dot_v1_dot_artifact__service__pb2.Artifact.SerializeToString,
             ),
     }
@@ -222,6 +240,33 @@ class ArtifactService(object):
             target,
             '/dressage.v1.ArtifactService/GetRolloutPoses',
             dressage_dot_v1_dot_artifact__service__pb2.GetRolloutPosesRequest.SerializeToString,
+            dressage_dot_v1_dot_artifact__service__pb2.Artifact.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRolloutVideo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dressage.v1.ArtifactService/GetRolloutVideo',
+            dressage_dot_v1_dot_artifact__service__pb2.GetRolloutVideoRequest.SerializeToString,
             dressage_dot_v1_dot_artifact__service__pb2.Artifact.FromString,
             options,
             channel_credentials,

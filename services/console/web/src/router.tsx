@@ -61,6 +61,16 @@ const newBenchmark = createRoute({
   component: lazyRouteComponent(() => import('./pages/benchmarks/NewBenchmark'), 'NewBenchmark'),
 })
 
+const compareBenchmarks = createRoute({
+  getParentRoute: () => root,
+  path: '/benchmarks/compare',
+  component: lazyRouteComponent(() => import('./pages/benchmarks/BenchmarkCompare'), 'BenchmarkCompare'),
+  validateSearch: (search: Record<string, unknown>): { first?: string; second?: string } => ({
+    ...(typeof search.first === 'string' ? { first: search.first } : {}),
+    ...(typeof search.second === 'string' ? { second: search.second } : {}),
+  }),
+})
+
 const benchmark = createRoute({
   getParentRoute: () => root,
   path: '/benchmarks/$id',
@@ -86,7 +96,7 @@ const session = createRoute({
   }),
 })
 
-export const router = createRouter({ routeTree: root.addChildren([list, create, compare, benchmarks, newBenchmark, benchmark, cluster, session]), defaultPreload: 'intent' })
+export const router = createRouter({ routeTree: root.addChildren([list, create, compare, benchmarks, newBenchmark, compareBenchmarks, benchmark, cluster, session]), defaultPreload: 'intent' })
 
 declare module '@tanstack/react-router' {
   interface Register {

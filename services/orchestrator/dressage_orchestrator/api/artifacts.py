@@ -18,6 +18,7 @@ from dressage_orchestrator.api.gate import is_conversation, reads_only_own, sess
 from dressage_orchestrator.clients import RendererClient
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import sessions
+from dressage_orchestrator.rollout_videos import RolloutVideos
 from dressage_orchestrator.service import Sessions
 
 _CHUNK = 1 << 20
@@ -40,6 +41,7 @@ class ArtifactServicer:
     ) -> None:
         self._store = store
         self._renderer = renderer
+        self._videos = RolloutVideos(store, service, renderer)
         self._pages = pages
         self._service = service
 
@@ -86,6 +88,10 @@ class ArtifactServicer:
         except NotFound:
             await self._renderer.record_poses(renderer_pb.RecordPosesRequest(trajectory=request.rollout, poses=key))
         return _artifact(await threads.run(threads.REQUESTS, self._store.info, key))
+
+    async def GetRolloutVideo(self, request: pb.GetRolloutVideoRequest, context: Any) -> pb.Artifact:
+        await self._require_readable(request.rollout)
+        return _artifact(await self._videos.get(request.rollout))
 
 
 def _is_listed(key: str, access: sessions.Access | None) -> bool:

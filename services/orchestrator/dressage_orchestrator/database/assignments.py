@@ -204,6 +204,26 @@ def change_member(tx: Transaction, name: str, member: str, edit: Callable[[v1.Me
     return message
 
 
+def show_video(tx: Transaction, member: str, *, rollout: str, video: str) -> bool:
+    """Record a rollout's video in its member.
+
+    :param member: its full name, ``…/members/{member}``.
+    :return: whether the member has the rollout and did not have this video.
+    :raises NotFound: when there is no such member.
+    """
+    assignment, _, ident = member.rpartition("/members/")
+    shown: list[v1.Rollout] = []
+
+    def show(entry: v1.Member) -> None:
+        recorded = [each for evaluation in entry.evaluations for each in evaluation.rollouts]
+        shown.extend(each for each in recorded if each.artifact == rollout and each.video != video)
+        for each in shown:
+            each.video = video
+
+    change_member(tx, assignment, ident, show)
+    return bool(shown)
+
+
 def candidates(tx: ReadTransaction, name: str) -> dict[str, v1.CandidateResult]:
     """Read the results of an assignment's candidates by id."""
     rows = tx.execute(_CANDIDATES, {"name": name})

@@ -453,15 +453,7 @@ class SessionStore(MemberRecords):
 
     def record_video(self, member: str, *, rollout: str, video: str) -> None:
         """Record a rollout's video in its member and in the session."""
-        assignment, _, ident = member.rpartition("/members/")
-
-        def show(entry: v1.Member) -> None:
-            for evaluation in entry.evaluations:
-                for recorded in evaluation.rollouts:
-                    if recorded.artifact == rollout:
-                        recorded.video = video
-
-        self._write(lambda tx: assignments.change_member(tx, assignment, ident, show))
+        self._write(lambda tx: assignments.show_video(tx, member, rollout=rollout, video=video))
         self.update(v1.Session(best_video=video), ["best_video"])
 
     def count_env_steps(self) -> int:

@@ -12,7 +12,7 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.method import Deliverable, MethodSession
 
-_WHOLE_EPISODE = 3600.0
+WHOLE_EPISODE = 3600.0
 """Seconds; the video ends with the episode, because the whole episode was judged."""
 
 
@@ -49,7 +49,7 @@ def _record_policy(context: SessionContext, best: Deliverable) -> None:
 def _render(context: SessionContext, best: Deliverable) -> None:
     folder = best.member or best.policy.rpartition("/")[0]
     video = f"{folder}/videos/{best.env_step}_median.mp4"
-    request = renderer_pb.RenderRequest(trajectory=best.rollout, video=video, overlay=True, end=_WHOLE_EPISODE)
+    request = renderer_pb.RenderRequest(trajectory=best.rollout, video=video, overlay=True, end=WHOLE_EPISODE)
     context.call(context.engine.renderer.render(request))
     if best.member:
         context.store.record_video(best.member, rollout=best.rollout, video=video)

@@ -1,10 +1,12 @@
 // The frame of every page: navigation, colour scheme, login.
 import { ActionIcon, AppShell, Box, Button, Group, Menu, Text, Tooltip, useComputedColorScheme, useMantineColorScheme } from '@mantine/core'
-import { IconMenu2, IconMoon, IconPlus, IconSun } from '@tabler/icons-react'
+import { IconLogout, IconMenu2, IconMoon, IconPlus, IconSun } from '@tabler/icons-react'
 import { useQuery, useQueryClient } from '@tanstack/react-query'
 import { Link, Outlet } from '@tanstack/react-router'
 
 import { isUnauthenticated, sessions } from '../api/clients'
+import { logout } from '../api/login'
+import { dropDrafts } from '../lib/draft'
 import { Confirm } from './confirm'
 import { Login } from './Login'
 
@@ -14,6 +16,13 @@ const PAGES = [
   ['/benchmarks', 'Benchmarks'],
   ['/cluster', 'Cluster'],
 ] as const
+
+/** Log out, and keep nothing of what this tab has shown or was written into it. */
+async function leave(): Promise<void> {
+  await logout()
+  dropDrafts()
+  location.replace('/')
+}
 
 export function Shell() {
   const client = useQueryClient()
@@ -75,6 +84,11 @@ export function Shell() {
             <Tooltip label={`${next} colours`}>
               <ActionIcon variant="subtle" color="gray" onClick={() => setColorScheme(next)} aria-label={`Switch to ${next} colours`}>
                 {scheme === 'dark' ? <IconSun size={18} /> : <IconMoon size={18} />}
+              </ActionIcon>
+            </Tooltip>
+            <Tooltip label="log out">
+              <ActionIcon variant="subtle" color="gray" onClick={() => void leave()} aria-label="Log out">
+                <IconLogout size={18} />
               </ActionIcon>
             </Tooltip>
           </Group>

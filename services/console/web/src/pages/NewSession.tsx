@@ -1,5 +1,5 @@
 // A new session: what to learn, where and how, and the plan before it starts.
-import { Alert, Badge, Box, Button, Chip, Group, Select, Stack, Text, Textarea } from '@mantine/core'
+import { Alert, Badge, Box, Button, Chip, Group, Select, Skeleton, Stack, Text, Textarea } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
 import { IconDownload, IconInfoCircle } from '@tabler/icons-react'
 import { keepPreviousData, useMutation, useQuery } from '@tanstack/react-query'
@@ -18,19 +18,24 @@ import { formOf, readForm, specOf, START } from './new/form'
 import { FormPage, useForm } from './new/FormPage'
 import { Settings } from './new/Settings'
 
+/** An empty form, or one with the settings of another session. */
 export function NewSession() {
   const { from } = useSearch({ from: '/new' })
-  const navigate = useNavigate()
-  const { form, set, setForm, requestId } = useForm(START)
-  const cards = useEnvironments()
   const source = useQuery({
     queryKey: ['session', `sessions/${from}`, 'spec'],
     queryFn: () => sessions.getSession({ name: `sessions/${from}` }),
     enabled: from !== undefined,
   })
-  useEffect(() => {
-    if (source.data?.spec !== undefined) setForm(formOf(source.data.spec))
-  }, [source.data])
+  const first = useMemo(() => (source.data?.spec === undefined ? START : formOf(source.data.spec)), [source.data])
+  if (source.error !== null) return <Problem error={source.error} title="The settings of the other session cannot be read" />
+  if (from !== undefined && source.data === undefined) return <Skeleton h={320} radius="md" />
+  return <Fields key={from ?? ''} name={from === undefined ? 'session' : `session/${from}`} first={first} />
+}
+
+function Fields({ name, first }: { name: string; first: Form }) {
+  const navigate = useNavigate()
+  const { form, set, requestId, drop } = useForm(name, first)
+  const cards = useEnvironments()
   const card = cards.data?.find((entry) => entry.name === form.environment)
   const methods = card?.methods ?? ['reward']
   useEffect(() => {
@@ -38,7 +43,10 @@ export function NewSession() {
   }, [card, form.method])
   const start = useMutation({
     mutationFn: () => sessions.createSession({ spec: specOf(form), requestId: requestId(form) }),
-    onSuccess: (session) => navigate({ to: '/sessions/$id', params: { id: session.name.split('/')[1] ?? '' } }),
+    onSuccess: async (session) => {
+      await navigate({ to: '/sessions/$id', params: { id: session.name.split('/')[1] ?? '' } })
+      drop?.()
+    },
   })
   const fields = start.error === null ? {} : fieldErrors(start.error)
   const wrong = (name: string) => fields[`spec.${name}`] ?? fields[name]
@@ -53,6 +61,7 @@ export function NewSession() {
       pending={start.isPending}
       disabled={form.intent.trim() === '' || problem !== undefined}
       onStart={() => start.mutate()}
+      onClear={drop}
       fields={
         <>
           <Panel>

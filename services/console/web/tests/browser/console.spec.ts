@@ -55,6 +55,12 @@ test('shows a plan before it starts a session, and the session waits for approva
   await page.getByRole('button', { name: 'Limits and training' }).click()
   await page.getByRole('textbox', { name: 'Seeds' }).fill('1')
   await page.getByRole('textbox', { name: 'Steps of each seed' }).fill('2048')
+  await page.reload()
+  // What was typed is still there, in the fields and in what they mean.
+  await expect(page.getByRole('textbox', { name: 'Intent' })).toHaveValue('hop forward')
+  await expect(page.getByRole('switch', { name: /Wait for my approval/ })).toBeChecked()
+  await page.getByRole('button', { name: 'Limits and training' }).click()
+  await expect(page.getByRole('textbox', { name: 'Steps of each seed' })).toHaveValue('2,048')
   await expect(page.locator('.command')).toContainText('--env Hopper-v5')
   await expect(page.getByText('no language model')).toBeVisible()
   await accessible('new session')
@@ -62,6 +68,19 @@ test('shows a plan before it starts a session, and the session waits for approva
   await expect(page.getByRole('heading', { name: 'hop forward' })).toBeVisible()
   await expect(page.getByText('waits for your approval')).toBeVisible({ timeout: 90_000 })
   await expect(page.locator('.code')).toContainText('def reward')
+  const { sessions } = (await server.call('ListSessions', {})) as { sessions: { spec: object }[] }
+  expect(sessions.map(({ spec }) => spec)).toEqual([expect.objectContaining({ intent: 'hop forward', approveBeforeEvaluation: true, reward: expect.objectContaining({ seeds: 1, stepsPerMember: '2048' }) })])
+})
+
+test('a started session leaves an empty form, and another one can start over', { tag: '@quick' }, async () => {
+  await page.getByRole('link', { name: 'New session' }).first().click()
+  await expect(page.getByRole('textbox', { name: 'Intent' })).toHaveValue('')
+  await expect(page.getByRole('button', { name: 'Start over' })).toBeDisabled()
+  await page.getByRole('textbox', { name: 'Intent' }).fill('hop back')
+  await page.getByRole('button', { name: 'Start over' }).click()
+  await expect(page.getByRole('textbox', { name: 'Intent' })).toHaveValue('')
+  await page.goBack()
+  await expect(page.getByText('waits for your approval')).toBeVisible()
 })
 
 test('reads the session in all its parts', async () => {
@@ -76,19 +95,34 @@ test('reads the session in all its parts', async () => {
 })
 
 test('continues where it was when the server is killed and started again', async () => {
+  await page.getByRole('tab', { name: 'overview' }).click()
+  await page.getByRole('textbox', { name: 'Direction' }).fill('keep the torso upright')
+  await page.getByRole('button', { name: 'Edit first' }).click()
+  const proposal = page.getByRole('textbox', { name: /reward/i })
+  const edited = `${await proposal.inputValue()}\n# my edit\n`
+  await proposal.fill(edited)
+  await page.getByRole('textbox', { name: 'Remarks' }).fill('looks right')
   await server.kill()
   await expect(page.getByText('reconnecting')).toBeVisible()
   await server.launch()
   await expect(page.getByText('reconnecting')).toBeHidden({ timeout: 60_000 })
-  await page.getByRole('tab', { name: 'overview' }).click()
-  await page.getByRole('textbox', { name: 'Direction' }).fill('keep the torso upright')
+  await page.reload()
+  await expect(proposal).toHaveValue(edited)
+  await expect(page.getByRole('textbox', { name: 'Remarks' })).toHaveValue('looks right')
+  await expect(page.getByRole('textbox', { name: 'Direction' })).toHaveValue('keep the torso upright')
   await page.getByRole('button', { name: 'Send', exact: true }).click()
   await expect(page.getByText('follows your direction')).toBeVisible()
   await page.getByRole('tab', { name: 'events' }).click()
   await expect(page.getByRole('log').getByText('keep the torso upright')).toBeVisible()
+  await page.getByRole('button', { name: 'Check my version' }).click()
+  await expect(page.getByRole('alert', { name: /waits for your approval/ }).locator('.code')).toContainText('# my edit')
+  await expect(page.getByRole('textbox', { name: 'Remarks' })).toHaveValue('looks right')
   await page.getByRole('button', { name: 'Approve', exact: true }).click()
   await expect(page.getByRole('log').getByText('granted for iteration 1')).toBeVisible()
   await expect(page.getByText('waits for your approval')).toBeHidden()
+  await page.getByRole('tab', { name: 'code' }).click()
+  await expect(page.locator('.code').first()).toContainText('# my edit')
+  expect(await page.evaluate(() => Object.keys(sessionStorage).filter((key) => key.startsWith('dressage-draft')))).toEqual([])
 })
 
 test('a search without a model is watched to its end', async () => {

@@ -58,6 +58,18 @@ test('a person scores a rollout', async () => {
   barriers.push(...(await barriersOf(page, 'a scored rollout')))
 })
 
+test('any rollout is rendered on request, and stays', async () => {
+  const { page } = seen
+  const card = page.locator('section', { has: page.getByText(/^default-s0 p90/) }).last()
+  await card.getByRole('button', { name: /^Video of/ }).click()
+  const film = card.getByLabel(/^Video of default-s0/)
+  await expect(film).toBeVisible({ timeout: 120_000 })
+  await expect.poll(() => film.evaluate((element: HTMLVideoElement) => element.duration)).toBeGreaterThan(0.1)
+  barriers.push(...(await barriersOf(page, 'a rollout with its video')))
+  await page.reload()
+  await expect(page.locator('video[src*="/videos/"]').first()).toBeVisible()
+})
+
 test('the next iteration starts from an earlier one, with a direction', async () => {
   const { page } = seen
   await page.getByRole('tab', { name: 'lineage' }).click()

@@ -148,7 +148,36 @@ test("saves the tables as CSV with what the command line's report has", async ()
   }
 })
 
+test('compares two benchmarks, and saves the comparison', async () => {
+  const cases = ['balance the pole', 'balance for long'].map((intent) => ({ intent, environment: 'environments/CartPole-v1', category: 'pole', difficulty: 'easy' }))
+  const address = page.url()
+  const made = await server.call('CreateBenchmark', { cases, template: { passThreshold: 1, parameters: { episodeBudget: '4', episodes: 2, reportEpisodes: 2 } } }, 'BenchmarkService')
+  await expect.poll(async () => (await server.call('GetBenchmark', { name: made.name }, 'BenchmarkService')).completed, { timeout: 120_000 }).toBe(2)
+  const other = String(made.name).split('/')[1]!
+  await page.getByRole('link', { name: 'Compare', exact: true }).last().click()
+  await expect(page.getByText('Choose two benchmarks')).toBeVisible()
+  const option = page.getByRole('option', { name: new RegExp(`^${other}`) })
+  await page.getByRole('combobox', { name: 'Second' }).click()
+  await option.click()
+  await page.reload()
+  const all = page.getByRole('table', { name: 'Success rates of both' }).getByRole('row').nth(1)
+  const groups = await Promise.all(
+    [new URL(address).pathname.split('/').pop()!, other].map(async (id) => ((await server.call('GetBenchmark', { name: `benchmarks/${id}` }, 'BenchmarkService')) as { groups: { kind: string; successRate?: number }[] }).groups.find(({ kind }) => kind === 'all')!),
+  )
+  const [first, second] = groups.map((group) => group.successRate ?? 0)
+  await expect(all).toContainText(`${Math.round(first! * 100)} %`)
+  await expect(all).toContainText(`${Math.abs(Math.round((second! - first!) * 100))} points`)
+  await expect(page.getByText('Ended in both').locator('..')).toContainText('2')
+  await accessible('benchmarks compared')
+  const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'CSV' }).click()])
+  const saved = fromCsv(readFileSync(await download.path(), 'utf8'))
+  expect(Number(saved[1]![saved[0]!.indexOf('difference')])).toBeCloseTo(second! - first!, 5)
+  await page.goto(address)
+  for (const entry of (await server.call('GetBenchmark', { name: made.name }, 'BenchmarkService')).cases as { session: string }[]) await server.call('DeleteSession', { name: entry.session })
+})
+
 test('deletes and restores a benchmark with its sessions', async () => {
+  const id = new URL(page.url()).pathname.split('/').pop()!
   await page.getByRole('button', { name: 'Delete' }).click()
   await expect(page.getByRole('dialog').getByRole('button', { name: 'Delete' })).toBeFocused()
   await page.keyboard.press('Enter')
@@ -156,7 +185,7 @@ test('deletes and restores a benchmark with its sessions', async () => {
   await page.getByRole('link', { name: 'Benchmarks', exact: true }).click()
   await expect(page.getByText('No benchmarks yet')).toBeVisible()
   await page.getByRole('button', { name: 'Trash' }).click()
-  await page.getByRole('link', { name: /^b-/ }).click()
+  await page.getByRole('link', { name: id, exact: true }).click()
   await page.getByRole('button', { name: 'Restore' }).click()
   await expect(page.getByText('in the trash', { exact: true })).toBeHidden()
   await page.getByRole('link', { name: 'Benchmarks', exact: true }).click()

@@ -83,9 +83,12 @@ test('a viewer sees the plan of a new session and may not start it', async () =>
   expect(listed.sessions).toHaveLength(1)
 })
 
-test('without the cookie nothing is read', async () => {
+test('after a person has logged out nothing is read, and nothing they wrote is left', async () => {
   const { page, context } = seen
-  await context.clearCookies()
+  expect(await page.evaluate(() => JSON.stringify({ ...sessionStorage }))).toContain('balance the pole')
+  await page.getByRole('button', { name: 'Log out' }).click()
+  await expect(page.getByRole('button', { name: 'Log in' })).toBeVisible()
+  expect(await page.evaluate(() => JSON.stringify({ ...sessionStorage }))).not.toContain('balance the pole')
   await page.goto(`${server.base}sessions/others-1`)
   await expect(page.getByRole('button', { name: 'Log in' })).toBeVisible()
   await expect(page.getByText('hop forward')).toBeHidden()

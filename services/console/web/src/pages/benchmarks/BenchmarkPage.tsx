@@ -90,6 +90,9 @@ function Head({ id, benchmark }: { id: string; benchmark: Benchmark }) {
           <Title order={1} size="h3">{`Benchmark ${id}`}</Title>
         </Box>
         <Group gap={6}>
+          <Button component={Link} to="/benchmarks/compare" search={{ first: id } as never} variant="default" size="compact-sm" leftSection={<IconScale size={15} />}>
+            Compare
+          </Button>
           <Menu position="bottom-end" withinPortal>
             <Menu.Target>
               <Button variant="default" size="compact-sm" leftSection={<IconDownload size={15} />}>

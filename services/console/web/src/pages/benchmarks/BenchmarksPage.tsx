@@ -1,6 +1,6 @@
 // All benchmarks, running ones live.
 import { Anchor, Badge, Box, Button, Group, Paper, Progress, Skeleton, Stack, Table, Text, Title } from '@mantine/core'
-import { IconChecklist, IconPlus, IconTrash } from '@tabler/icons-react'
+import { IconChecklist, IconPlus, IconScale, IconTrash } from '@tabler/icons-react'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 
 import { Command, Empty, Problem } from '../../components/basics'
@@ -48,6 +48,11 @@ export function BenchmarksPage() {
           <Button variant="subtle" color="gray" size="compact-sm" leftSection={<IconTrash size={16} />} onClick={() => void navigate({ search: deleted ? {} : { deleted: true } })}>
             {deleted ? 'All benchmarks' : 'Trash'}
           </Button>
+          {shown.length > 1 && (
+            <Button component={Link} to="/benchmarks/compare" search={{ first: shown[1]!.name.split('/')[1], second: shown[0]!.name.split('/')[1] } as never} size="compact-sm" variant="subtle" leftSection={<IconScale size={16} />}>
+              Compare
+            </Button>
+          )}
           <Button component={Link} to="/benchmarks/new" size="compact-sm" variant="light" leftSection={<IconPlus size={16} />}>
             New benchmark
           </Button>

@@ -14,7 +14,7 @@ import { COLUMNS, MOST_CASES, parseCases } from '../../lib/cases'
 import { duration, environmentId } from '../../lib/format'
 import type { Form } from '../new/form'
 import { readForm, specOf, START } from '../new/form'
-import { FormPage, useForm } from '../new/FormPage'
+import { FormPage, type SetField, useForm } from '../new/FormPage'
 import { Settings } from '../new/Settings'
 
 const EXAMPLE = `${COLUMNS.join(',')}\nHopper-v5,hop forward fast,locomotion,easy\nHalfCheetah-v5,run backward,locomotion,medium\n`
@@ -22,15 +22,17 @@ const PREVIEW = 20
 const MOST_BYTES = 4_000_000
 const METHODS = ['reward', 'parameters', 'code', 'program']
 
+/** The settings of all sessions, with the text of the cases and the name of their file, and how the stages run. */
+type BenchmarkForm = Form & { text: string; file: string; staged: boolean; gate: number | string }
+
+const FIRST: BenchmarkForm = { ...START, environment: '', text: '', file: '', staged: true, gate: 0.7 }
+
 export function NewBenchmark() {
   const navigate = useNavigate()
   const cards = useEnvironments()
-  const { form, set, requestId } = useForm({ ...START, environment: '' })
-  const [text, setText] = useState('')
-  const [file, setFile] = useState('')
+  const { form, set, requestId, drop } = useForm('benchmark', FIRST)
+  const { text, file, staged, gate } = form
   const [tooLarge, setTooLarge] = useState(false)
-  const [staged, setStaged] = useState(true)
-  const [gate, setGate] = useState<number | string>(0.7)
   const known = useMemo(() => (cards.data ?? []).map((card) => card.name), [cards.data])
   const { cases, problems } = useMemo(() => parseCases(text, known), [text, known])
   const methods = useMemo(() => {
@@ -41,8 +43,11 @@ export function NewBenchmark() {
   const { problem } = useMemo(() => readForm(chosen), [chosen])
   const start = useMutation({
     mutationFn: () =>
-      benchmarks.createBenchmark({ cases, template: specOf({ ...chosen, intent: '', environment: '' }), staged, stageGate: Number(gate) || 0, requestId: requestId([cases, chosen, staged, gate]) }),
-    onSuccess: (benchmark) => navigate({ to: '/benchmarks/$id', params: { id: benchmark.name.split('/')[1]! } as never }),
+      benchmarks.createBenchmark({ cases, template: specOf({ ...chosen, intent: '', environment: '' }), staged, stageGate: Number(gate) || 0, requestId: requestId([cases, chosen]) }),
+    onSuccess: async (benchmark) => {
+      await navigate({ to: '/benchmarks/$id', params: { id: benchmark.name.split('/')[1]! } as never })
+      drop?.()
+    },
   })
   const fields = start.error === null ? {} : fieldErrors(start.error)
   const wrong = (name: string) => fields[`template.${name}`] ?? fields[name]
@@ -50,8 +55,8 @@ export function NewBenchmark() {
     if (opened === null) return
     setTooLarge(opened.size > MOST_BYTES)
     if (opened.size > MOST_BYTES) return
-    setFile(opened.name)
-    setText(await opened.text())
+    set('file', opened.name)
+    set('text', await opened.text())
   }
   return (
     <FormPage
@@ -60,6 +65,7 @@ export function NewBenchmark() {
       pending={start.isPending}
       disabled={cases.length === 0 || methods.length === 0 || problem !== undefined}
       onStart={() => start.mutate()}
+      onClear={drop}
       fields={
         <>
           <Panel
@@ -86,7 +92,7 @@ export function NewBenchmark() {
                 minRows={5}
                 maxRows={12}
                 value={text}
-                onChange={(event) => setText(event.currentTarget.value)}
+                onChange={(event) => set('text', event.currentTarget.value)}
                 styles={{ input: { fontFamily: 'var(--mantine-font-family-monospace)', fontSize: 12.5 } }}
               />
               {tooLarge && <Alert color="red" role="alert" p="xs">The file is larger than 4 MB.</Alert>}
@@ -102,15 +108,15 @@ export function NewBenchmark() {
               {cases.length > 0 && <Preview cases={cases} />}
             </Stack>
           </Panel>
-          <Settings form={chosen} set={set} methods={methods} wrong={wrong} problem={problem} />
+          <Settings form={chosen} set={set as SetField} methods={methods} wrong={wrong} problem={problem} />
         </>
       }
       beside={
         <>
           <Panel title="Stages">
             <Stack gap="sm">
-              <Switch label="Run stage by stage" description="Each stage is a sample of all environments and difficulties" checked={staged} onChange={(event) => setStaged(event.currentTarget.checked)} />
-              {staged && <NumberInput label="Gate" description="Mean score so far from which the next stage starts" min={0.01} max={1} step={0.05} decimalScale={2} value={gate} onChange={setGate} />}
+              <Switch label="Run stage by stage" description="Each stage is a sample of all environments and difficulties" checked={staged} onChange={(event) => set('staged', event.currentTarget.checked)} />
+              {staged && <NumberInput label="Gate" description="Mean score so far from which the next stage starts" min={0.01} max={1} step={0.05} decimalScale={2} value={gate} onChange={(value) => set('gate', value)} />}
             </Stack>
           </Panel>
           <Plan cases={cases} form={chosen} />

@@ -11,6 +11,9 @@ import type { Entry } from './Scores'
 
 const FIRST = ["judge's score", 'evaluation/environment return', 'evaluation/proposed return', 'episode_return']
 
+/** What a search of the method counts. */
+const unitOf = (method: string) => (method === 'program' ? 'evaluated programs' : 'episodes')
+
 export function Curves({ entries }: { entries: Entry[] }) {
   const [chosen, setChosen] = useState<string | null>(null)
   const known = entries.map((entry) => ({ ...entry, iteration: iterationOf(entry.item, entry.source) }))
@@ -29,10 +32,11 @@ export function Curves({ entries }: { entries: Entry[] }) {
     .map(({ item, label, color, source }) => {
       const iterations = source!.iterations.filter((entry) => item.iteration === 0 || entry.number === item.iteration)
       const curve = searchCurve(iterations)
-      return { label, ...curve, color, dots: curve.x.length < 40 }
+      return { unit: unitOf(source!.session.method), label, ...curve, color, dots: curve.x.length < 40 }
     })
     .filter((line) => line.x.length > 0)
-  const programs = known.some(({ source }) => source?.session.method === 'program')
+  // Episodes and programs are no common axis.
+  const units = [...new Set(searches.map((line) => line.unit))]
   const wholes = known
     .filter(({ item, source }) => item.iteration === 0 && (source?.iterations.length ?? 0) > 1)
     .map(({ label, color, source }) => {
@@ -53,8 +57,10 @@ export function Curves({ entries }: { entries: Entry[] }) {
         <Legend lines={entries.map((entry) => ({ label: entry.label, color: entry.color }))} />
         {metric !== undefined && <Chart title={metricTitle(metric)} lines={trained} xLabel="environment steps" height={320} sync="compare" />}
         {(searches.length > 0 || wholes.length > 0) && (
-          <SimpleGrid cols={{ base: 1, md: searches.length > 0 && wholes.length > 0 ? 2 : 1 }}>
-            {searches.length > 0 && <Chart title="best score of the search" lines={searches} xLabel={programs ? 'episodes, or programs' : 'episodes'} sync="compare-search" height={260} />}
+          <SimpleGrid cols={{ base: 1, md: units.length + Number(wholes.length > 0) > 1 ? 2 : 1 }}>
+            {units.map((unit) => (
+              <Chart key={unit} title="best score of the search" lines={searches.filter((line) => line.unit === unit)} xLabel={unit} sync={`compare-search-${unit}`} height={260} />
+            ))}
             {wholes.length > 0 && <Chart title="score by iteration" lines={wholes} xLabel="iterations" sync="compare-iterations" height={260} whole />}
           </SimpleGrid>
         )}

@@ -10,7 +10,7 @@ import { dollars } from '../../lib/format'
 import type { Criterion, Form } from './form'
 
 const MOST = 32
-let lastKey = 1_000
+const nextKey = (criteria: Criterion[]) => Math.max(0, ...criteria.map(({ key }) => key)) + 1
 
 export function Criteria({ form, onChange }: { form: Form; onChange: (criteria: Criterion[]) => void }) {
   const { criteria } = form
@@ -21,7 +21,7 @@ export function Criteria({ form, onChange }: { form: Form; onChange: (criteria: 
     onSuccess: (answer) => {
       setAsked(`${form.environment} ${intent}`)
       const own = criteria.filter((entry) => entry.own)
-      const proposed = answer.criteria.map(({ title, description, category, defaultOn }) => ({ key: (lastKey += 1), title, description, category, on: defaultOn }))
+      const proposed = answer.criteria.map(({ title, description, category, defaultOn }, index) => ({ key: nextKey(criteria) + index, title, description, category, on: defaultOn }))
       onChange([...proposed, ...own].slice(0, MOST))
     },
   })
@@ -104,7 +104,7 @@ export function Criteria({ form, onChange }: { form: Form; onChange: (criteria: 
             variant="subtle"
             leftSection={<IconPlus size={14} />}
             disabled={criteria.length >= MOST}
-            onClick={() => onChange([...criteria, { key: (lastKey += 1), title: '', description: '', category: '', on: true, own: true }])}
+            onClick={() => onChange([...criteria, { key: nextKey(criteria), title: '', description: '', category: '', on: true, own: true }])}
           >
             Add your own
           </Button>

@@ -1,19 +1,39 @@
 // What the forms of sessions and benchmarks share: their state, the two columns, and the button that starts.
-import { Button, Grid, Stack, Title } from '@mantine/core'
-import { IconPlayerPlay } from '@tabler/icons-react'
+import { Button, Grid, Group, Stack, Title } from '@mantine/core'
+import { IconEraser, IconPlayerPlay } from '@tabler/icons-react'
 import { type ReactNode, useCallback, useState } from 'react'
 
+import { useDraft } from '../../lib/draft'
 import { digest } from '../../lib/format'
 import type { Form } from './form'
 
 export type SetField = <K extends keyof Form>(key: K, value: Form[K]) => void
 
-/** The fields, how one of them changes, and the id of a request that starts with some content: a repeated click starts nothing twice. */
-export function useForm(first: Form) {
-  const [form, setForm] = useState(first)
-  const [key] = useState(() => crypto.randomUUID())
-  const set: SetField = useCallback((name, value) => setForm((old) => ({ ...old, [name]: value })), [])
-  return { form, set, setForm, requestId: (content: unknown) => `${key}-${digest(JSON.stringify(content))}` }
+/** What a form keeps while it is written. `key` stays with it, so that a click that is repeated after a reload starts nothing twice. */
+type Draft<T> = { key: string; form: T }
+
+/**
+ * A form that the tab keeps until its request was sent.
+ *
+ * @param name of the draft.
+ * @param first what the form holds before anybody changed it.
+ * @returns the fields, how one of them changes, the id of a request that starts with some content, and how the draft is dropped;
+ * `drop` is undefined where there is none.
+ */
+export function useForm<T extends object>(name: string, first: T) {
+  const [draft, change, drop] = useDraft<Draft<T>>(name)
+  const [key, setKey] = useState(() => draft?.key ?? crypto.randomUUID())
+  // A draft of an older page may lack a field.
+  const form: T = draft === undefined ? first : { ...first, ...draft.form }
+  const set = useCallback(
+    <K extends keyof T>(field: K, value: T[K]) => change((old) => ({ key: old?.key ?? key, form: { ...first, ...old?.form, [field]: value } })),
+    [change, key, first],
+  )
+  const clear = useCallback(() => {
+    drop()
+    setKey(crypto.randomUUID())
+  }, [drop])
+  return { form, set, requestId: (content: unknown) => `${key}-${digest(JSON.stringify(content))}`, drop: draft === undefined ? undefined : clear }
 }
 
 type Props = {
@@ -25,9 +45,11 @@ type Props = {
   pending: boolean
   disabled: boolean
   onStart: () => void
+  /** Empties the form; undefined while there is nothing to empty. */
+  onClear: (() => void) | undefined
 }
 
-export function FormPage({ title, fields, beside, action, pending, disabled, onStart }: Props) {
+export function FormPage({ title, fields, beside, action, pending, disabled, onStart, onClear }: Props) {
   return (
     <form
       onSubmit={(event) => {
@@ -35,9 +57,14 @@ export function FormPage({ title, fields, beside, action, pending, disabled, onS
         onStart()
       }}
     >
-      <Title order={1} size="h3" mb="md">
-        {title}
-      </Title>
+      <Group justify="space-between" mb="md">
+        <Title order={1} size="h3">
+          {title}
+        </Title>
+        <Button size="compact-sm" variant="subtle" color="gray" leftSection={<IconEraser size={15} />} disabled={onClear === undefined} onClick={onClear}>
+          Start over
+        </Button>
+      </Group>
       <Grid gap="lg">
         <Grid.Col span={{ base: 12, md: 7 }}>
           <Stack>{fields}</Stack>

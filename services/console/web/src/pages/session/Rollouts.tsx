@@ -6,11 +6,12 @@ import { IconCube, IconDownload, IconMovie, IconPlayerPause, IconPlayerPlay, Ico
 import { useMutation, useQueryClient } from '@tanstack/react-query'
 import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState } from 'react'
 
-import { artifactUrl, errorText, sessions } from '../../api/clients'
-import { Command, Empty, pageKeys, Panel, Problem } from '../../components/basics'
+import { artifacts, artifactUrl, errorText, sessions } from '../../api/clients'
+import { Empty, pageKeys, Panel, Problem } from '../../components/basics'
 import type { Marker } from '../../components/Chart'
 import type { Rollout } from '../../gen/dressage/v1/session_pb'
 import { JudgeKind } from '../../gen/dressage/v1/session_pb'
+import { useDraft } from '../../lib/draft'
 import { compact, short } from '../../lib/format'
 import { Clock } from '../../scene/playback'
 import type { Recorded } from './data'
@@ -24,6 +25,8 @@ const Scene3D = lazy(() => import('./Scene3D').then((module) => ({ default: modu
 const Fields = lazy(() => import('./Fields').then((module) => ({ default: module.Fields })))
 
 const PER_PAGE = 12
+/** Drawing a long episode in software takes a minute. */
+const RENDER_MS = 300_000
 const KINDS = [
   [JudgeKind.CODE, 'code'],
   [JudgeKind.VIDEO, 'video'],
@@ -62,9 +65,8 @@ export function Rollouts({ name, session, iteration }: TabProps) {
           ) : (
             <Panel title="Videos">
               <Text size="sm" c="dimmed" mb="xs">
-                The video of the best policy is rendered when the session delivers it. Any rollout can be rendered from a terminal:
+                The video of the best policy is rendered when the session delivers it. Below, each rollout can be rendered.
               </Text>
-              <Command text={`dressage render ${name.split('/')[1]} --out video.mp4`} />
             </Panel>
           )}
         </Box>
@@ -115,7 +117,12 @@ export function Rollouts({ name, session, iteration }: TabProps) {
 
 function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene: () => void }) {
   const { rollout } = entry
+  const client = useQueryClient()
   const [open, { toggle }] = useDisclosure(false)
+  const film = useMutation({
+    mutationFn: () => artifacts.getRolloutVideo({ rollout: rollout.artifact }, { timeoutMs: RENDER_MS }),
+    onSuccess: () => client.invalidateQueries({ queryKey: ['session', name, 'assignments'] }),
+  })
   return (
     <Panel
       pad="sm"
@@ -154,10 +161,21 @@ function Card({ entry, name, onScene }: { entry: Recorded; name: string; onScene
           <Button size="compact-xs" variant="subtle" color="gray" onClick={onScene} leftSection={<IconCube size={13} />} aria-label={`${entry.owner} ${rollout.label} in 3D`}>
             3D
           </Button>
+          {film.data === undefined && rollout.artifact.endsWith('.npz') && (
+            <Button size="compact-xs" variant="subtle" color="gray" onClick={() => film.mutate()} loading={film.isPending} leftSection={<IconMovie size={13} />} aria-label={`Video of ${entry.owner} ${rollout.label}`}>
+              video
+            </Button>
+          )}
           <Button component="a" size="compact-xs" variant="subtle" color="gray" href={artifactUrl(rollout.artifact, true)} leftSection={<IconDownload size={13} />}>
             trajectory
           </Button>
         </Group>
+        {film.error !== null && (
+          <Text size="xs" c="red" className="plain" role="alert">
+            {errorText(film.error)}
+          </Text>
+        )}
+        {film.data !== undefined && <video src={artifactUrl(film.data.key)} controls muted playsInline preload="metadata" style={{ width: '100%' }} aria-label={`Video of ${entry.owner} ${rollout.label}`} />}
         {open && <Label rollout={rollout.artifact} name={name} onDone={toggle} />}
       </Stack>
     </Panel>
@@ -185,11 +203,12 @@ function Verdicts({ rollout }: { rollout: Rollout }) {
 
 function Label({ rollout, name, onDone }: { rollout: string; name: string; onDone: () => void }) {
   const client = useQueryClient()
-  const [value, setValue] = useState<number | string>(0.5)
-  const [comment, setComment] = useState('')
+  const [draft, change, drop] = useDraft<{ value: number | string; comment: string }>(`label/${rollout}`)
+  const { value, comment } = draft ?? { value: 0.5, comment: '' }
   const send = useMutation({
     mutationFn: () => sessions.labelRollout({ rollout, score: Number(value), comment, requestId: crypto.randomUUID() }),
     onSuccess: async (answer) => {
+      drop()
       const rank = answer.agreement?.spearman
       notifications.show({ message: `Recorded. ${answer.agreement?.rollouts ?? 1} labelled rollouts${rank === undefined ? '' : `; rank correlation with the judges ${rank.toFixed(2)}`}.` })
       await client.invalidateQueries({ queryKey: ['session', name] })
@@ -205,8 +224,8 @@ function Label({ rollout, name, onDone }: { rollout: string; name: string; onDon
       }}
     >
       <Stack gap={6}>
-        <NumberInput size="xs" label="Your score, 0 to 1" min={0} max={1} step={0.1} decimalScale={2} value={value} onChange={setValue} />
-        <Textarea size="xs" label="Remarks" value={comment} onChange={(event) => setComment(event.currentTarget.value)} autosize maxLength={4000} />
+        <NumberInput size="xs" label="Your score, 0 to 1" min={0} max={1} step={0.1} decimalScale={2} value={value} onChange={(next) => change(() => ({ comment, value: next }))} />
+        <Textarea size="xs" label="Remarks" value={comment} onChange={(event) => change(() => ({ value, comment: event.target.value }))} autosize maxLength={4000} />
         <Box>
           <Button type="submit" size="compact-xs" loading={send.isPending}>
             Record

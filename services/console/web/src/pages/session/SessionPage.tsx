@@ -67,7 +67,7 @@ function Loaded({ name, session, live }: { name: string; session: Session; live:
   return (
     <Stack gap="md">
       <Head name={name} session={session} live={live} />
-      {session.awaitingApproval > 0 && !isOver(session.state) && <Approval name={name} session={session} />}
+      {session.awaitingApproval > 0 && !isOver(session.state) && <Approval key={session.awaitingApproval} name={name} session={session} />}
       <Tabs value={tab} onChange={(value) => value !== null && go({ tab: value as Tab })} keepMounted={false}>
         <Group justify="space-between" wrap="wrap-reverse" gap="xs" align="flex-end">
           {narrow ? (

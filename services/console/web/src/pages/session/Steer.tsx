@@ -3,24 +3,23 @@ import { Button, Group, Select, Stack, Text, Textarea } from '@mantine/core'
 import { notifications } from '@mantine/notifications'
 import { IconSteeringWheel } from '@tabler/icons-react'
 import { useMutation, useQueryClient } from '@tanstack/react-query'
-import { useState } from 'react'
 
 import { errorText, sessions } from '../../api/clients'
 import { Panel } from '../../components/basics'
 import type { Session } from '../../gen/dressage/v1/session_pb'
+import { useDraft } from '../../lib/draft'
 import { useIterations } from './data'
 
 export function Steer({ name, session }: { name: string; session: Session }) {
   const client = useQueryClient()
   const iterations = useIterations(name)
-  const [note, setNote] = useState('')
-  const [rebase, setRebase] = useState<string | null>(null)
+  const [draft, change, drop] = useDraft<{ note: string; rebase: string | null }>(`direction/${name}`)
+  const { note, rebase } = draft ?? { note: '', rebase: null }
   const send = useMutation({
     mutationFn: () => sessions.steerSession({ name, note: note.trim(), rebaseTo: Number(rebase ?? 0), requestId: crypto.randomUUID() }),
     onSuccess: async () => {
       notifications.show({ message: 'The next iteration follows your direction.' })
-      setNote('')
-      setRebase(null)
+      drop()
       await client.invalidateQueries({ queryKey: ['session', name] })
     },
     onError: (error) => notifications.show({ color: 'red', title: 'Not sent', message: errorText(error) }),
@@ -35,7 +34,7 @@ export function Steer({ name, session }: { name: string; session: Session }) {
         }}
       >
         <Stack gap="sm">
-          <Textarea aria-label="Direction" placeholder="keep the torso upright; weigh speed less" value={note} onChange={(event) => setNote(event.currentTarget.value)} autosize minRows={2} maxLength={4000} />
+          <Textarea aria-label="Direction" placeholder="keep the torso upright; weigh speed less" value={note} onChange={(event) => change(() => ({ rebase, note: event.target.value }))} autosize minRows={2} maxLength={4000} />
           {ended.length > 0 && (
             <Select
               label="Start from"
@@ -43,7 +42,7 @@ export function Steer({ name, session }: { name: string; session: Session }) {
               clearable
               data={ended.map((entry) => ({ value: String(entry.number), label: `iteration ${entry.number}` }))}
               value={rebase}
-              onChange={setRebase}
+              onChange={(value) => change(() => ({ note, rebase: value }))}
             />
           )}
           <Group justify="space-between">
