@@ -230,13 +230,13 @@ def test_the_view_of_a_search_has_scores_and_a_goal_and_no_members():
 
 
 @pytest.mark.parametrize(
-    ("evaluated", "rate", "said"),
+    ("evaluated", "rate", "shown"),
     [
         (2_000_000, 51_234.0, "searched 2,000,000 candidates at 51,234 a second"),
         (172, 0.06, "searched 172 candidates"),
         (172, 0.0, "searched 172 candidates"),
     ],
 )
-def test_a_search_whose_candidates_take_long_has_a_line_too(evaluated: int, rate: float, said: str):
+def test_a_search_whose_candidates_take_long_has_a_line_too(evaluated: int, rate: float, shown: str):
     progress = pb.Progress(activity="searching", evaluated=evaluated, candidates_per_second=rate)
-    assert line(pb.Event(iteration=1, progress=progress)) == f"[1] {said}"
+    assert line(pb.Event(iteration=1, progress=progress)) == f"[1] {shown}"

@@ -1,4 +1,4 @@
-"""The supervisor's side of a training that is told to end: by SIGTERM, or cancelled."""
+"""The supervisor's side of a training that ends by SIGTERM or is cancelled."""
 
 from __future__ import annotations
 
