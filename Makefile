@@ -42,6 +42,7 @@ console: ## Build the console's page, with Node from PyPI
 	@tools/console build
 
 test-console: console ## Check the console's page: types, lint, unit tests, and all tests in a browser (Chromium)
+	@tools/system-packages prometheus
 	@tools/console lint
 	@tools/console unit
 	@tools/console browser

@@ -166,6 +166,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       <Group justify="space-between" gap={4} wrap="nowrap" mih={20}>
         <Text size="sm" fw={600} component="figcaption" truncate>
           {title}
+          <Text span size="xs" c="dimmed" fw={400}>{` over ${xLabel}`}</Text>
         </Text>
         <Text size="xs" c="dimmed" truncate data-readout className="numbers" />
       </Group>

@@ -15,6 +15,7 @@ const ENDED = /SUCCEEDED|EXHAUSTED/
 let server: Server
 let seen: Visit
 let benchmark: string
+let other: string
 const tooWide: string[] = []
 
 test.describe.configure({ mode: 'serial' })
@@ -26,6 +27,7 @@ const tabs = ['overview', 'curves', 'rollouts', 'code', 'judgment', 'lineage', '
 const PAGES: (() => Shown)[] = [
   () => ({ name: 'sessions', path: '' }),
   () => ({ name: 'new', path: 'new', prepare: newSession }),
+  () => ({ name: 'new-further', path: 'new', prepare: further }),
   ...tabs.map((tab) => () => ({ name: `session-${tab}`, path: `sessions/crawl?tab=${tab}` })),
   () => ({ name: 'session-3d', path: 'sessions/crawl?tab=rollouts', prepare: scene }),
   () => ({ name: 'session-videos', path: 'sessions/crawl?tab=rollouts', prepare: measured }),
@@ -45,6 +47,7 @@ const PAGES: (() => Shown)[] = [
   () => ({ name: 'benchmarks', path: 'benchmarks' }),
   () => ({ name: 'benchmark', path: benchmark }),
   () => ({ name: 'benchmark-new', path: 'benchmarks/new' }),
+  () => ({ name: 'benchmarks-compared', path: `benchmarks/compare?first=${benchmark.split('/')[1]}&second=${other.split('/')[1]}` }),
   () => ({ name: 'cluster', path: 'cluster' }),
   () => ({ name: 'trash', path: '?deleted=true' }),
   () => ({ name: 'not-there', path: 'sessions/not-there' }),
@@ -54,6 +57,11 @@ async function newSession(page: Page): Promise<void> {
   await choose(page, 'Environment', 'HalfCheetah-v5')
   await page.getByLabel('Intent').fill('run forward fast')
   await page.waitForTimeout(2_000) // the plan follows the last key
+}
+
+async function further(page: Page): Promise<void> {
+  await newSession(page)
+  await page.getByRole('button', { name: /^Further settings/ }).click()
 }
 
 async function scene(page: Page): Promise<void> {
@@ -105,10 +113,11 @@ test.beforeAll(async ({ browser }) => {
   const cases = ['balance the pole', 'keep the pole up, and the cart in the middle'].map((intent, index) => ({
     intent, environment: 'environments/CartPole-v1', category: 'pole', difficulty: index === 0 ? 'easy' : 'medium',
   }))
-  const made = await server.call('CreateBenchmark', { cases, template: { parameters: { episodeBudget: '200' } } }, 'BenchmarkService')
-  benchmark = String(made.name)
+  const start = async (episodeBudget: string) => String((await server.call('CreateBenchmark', { cases, template: { parameters: { episodeBudget } } }, 'BenchmarkService')).name)
+  benchmark = await start('200')
+  other = await start('20')
   for (const id of ['crawl', 'policy', 'pole', 'door']) await ended(id)
-  await expect.poll(async () => (await server.call('GetBenchmark', { name: benchmark }, 'BenchmarkService')).completed, { timeout: 300_000 }).toBe(cases.length)
+  for (const name of [benchmark, other]) await expect.poll(async () => (await server.call('GetBenchmark', { name }, 'BenchmarkService')).completed, { timeout: 300_000 }).toBe(cases.length)
   // Two wait for a person and hold both places, two wait for a place.
   const reward = { seeds: 1, stepsPerMember: '2048' }
   for (const [id, intent] of [['held-1', 'hop forward'], ['held-2', 'stand upright'], ['waits-1', 'hop backward'], ['waits-2', 'jump']] as const) {
@@ -145,6 +154,11 @@ test('takes pictures of every page', { tag: '@pictures' }, async () => {
       if (excess > 0) tooWide.push(`${shown.name}, ${mode}: ${excess} px`)
     }
   }
+  await page.getByRole('button', { name: 'Log out' }).click()
+  await expect(page.getByLabel('Token')).toBeVisible()
+  await page.screenshot({ path: join(FOLDER, 'login-narrow.png'), animations: 'disabled' })
+  await page.setViewportSize(WIDE)
+  await page.screenshot({ path: join(FOLDER, 'login-light.png'), animations: 'disabled' })
   expect(tooWide).toEqual([])
   expect(seen.problems).toEqual([])
 })

@@ -18,7 +18,9 @@ export function Scores({ entries, onPart, onRemove }: Props) {
   const scale = (unit: (facts: Facts) => Scored, of: Entry): [number, number] => {
     const judged = of.source?.session.method === 'reward'
     if (judged) return [0, 1]
-    const all = entries.filter((entry) => entry.source?.session.method !== 'reward').flatMap((entry) => (entry.facts === null ? [] : [unit(entry.facts)]))
+    // Returns of different environments share no unit.
+    const environment = of.source?.session.spec?.environment
+    const all = entries.filter(({ source }) => source?.session.method !== 'reward' && source?.session.spec?.environment === environment).flatMap((entry) => (entry.facts === null ? [] : [unit(entry.facts)]))
     const bounds = all.flatMap((value) => (value === null ? [] : [value.low, value.high]))
     return [Math.min(0, ...bounds), Math.max(...bounds, 1e-9)]
   }
