@@ -94,7 +94,7 @@ test('shows an event within a second', { tag: '@budgets' }, async ({ browser }) 
   await server.call('CreateSession', { spec, sessionId: 'updates' })
   await logIn(page, server.url)
   await page.goto(`${server.base}sessions/updates?tab=events`)
-  await expect(page.getByText('waits for your approval')).toBeVisible({ timeout: 120_000 })
+  await expect(page.getByText('Iteration 1 waits for your approval')).toBeVisible({ timeout: 120_000 })
   const times: number[] = []
   for (let repeat = 0; repeat < REPEATS; repeat += 1) {
     const note = `note number ${repeat}`

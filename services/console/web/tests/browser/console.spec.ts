@@ -66,7 +66,7 @@ test('shows a plan before it starts a session, and the session waits for approva
   await accessible('new session')
   await page.getByRole('button', { name: 'Start the session' }).click()
   await expect(page.getByRole('heading', { name: 'hop forward' })).toBeVisible()
-  await expect(page.getByText('waits for your approval')).toBeVisible({ timeout: 90_000 })
+  await expect(page.getByText('Iteration 1 waits for your approval')).toBeVisible({ timeout: 90_000 })
   await expect(page.locator('.code')).toContainText('def reward')
   const { sessions } = (await server.call('ListSessions', {})) as { sessions: { spec: object }[] }
   expect(sessions.map(({ spec }) => spec)).toEqual([expect.objectContaining({ intent: 'hop forward', approveBeforeEvaluation: true, reward: expect.objectContaining({ seeds: 1, stepsPerMember: '2048' }) })])
@@ -80,7 +80,7 @@ test('a started session leaves an empty form, and another one can start over', {
   await page.getByRole('button', { name: 'Start over' }).click()
   await expect(page.getByRole('textbox', { name: 'Intent' })).toHaveValue('')
   await page.goBack()
-  await expect(page.getByText('waits for your approval')).toBeVisible()
+  await expect(page.getByText('Iteration 1 waits for your approval')).toBeVisible()
 })
 
 test('reads the session in all its parts', async () => {
@@ -119,7 +119,7 @@ test('continues where it was when the server is killed and started again', async
   await expect(page.getByRole('textbox', { name: 'Remarks' })).toHaveValue('looks right')
   await page.getByRole('button', { name: 'Approve', exact: true }).click()
   await expect(page.getByRole('log').getByText('granted for iteration 1')).toBeVisible()
-  await expect(page.getByText('waits for your approval')).toBeHidden()
+  await expect(page.getByText('Iteration 1 waits for your approval')).toBeHidden()
   await page.getByRole('tab', { name: 'code' }).click()
   await expect(page.locator('.code').first()).toContainText('# my edit')
   expect(await page.evaluate(() => Object.keys(sessionStorage).filter((key) => key.startsWith('dressage-draft')))).toEqual([])

@@ -44,7 +44,7 @@ test('a viewer logs in and reads a session', async () => {
   await page.getByLabel('Token', { exact: true }).fill(VIEWER)
   await page.getByRole('button', { name: 'Log in' }).click()
   await expect(page.getByRole('heading', { name: 'hop forward' })).toBeVisible()
-  await expect(page.getByText('waits for your approval')).toBeVisible({ timeout: 90_000 })
+  await expect(page.getByText('Iteration 1 waits for your approval')).toBeVisible({ timeout: 90_000 })
   await page.getByRole('tab', { name: 'events' }).click()
   await expect(page.getByRole('log')).toContainText('running')
 })
