@@ -6,47 +6,30 @@ on the same `Database`.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from dressage.api.internal.v1 import run_service_pb2 as work
-from dressage.api.v1 import benchmark_service_pb2 as bench_pb
 from dressage.api.v1 import session_pb2 as v1
-from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition, InvalidArgument
-from dressage.serving.access import Quota
 from dressage.serving.errors import to_status
-from dressage_orchestrator import gauges
-from dressage_orchestrator.api import runs as runs_api
-from dressage_orchestrator.benchmarks import Benchmarks
-from dressage_orchestrator.database import admission, sessions
-from dressage_orchestrator.database import benchmarks as rows
 from dressage_orchestrator.database import engine as engine_module
-from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction, sqlite_url
-from dressage_orchestrator.database.reports import Fence
+from dressage_orchestrator.database import sessions
+from dressage_orchestrator.database.engine import Database, DatabaseLost, sqlite_url
 from dressage_orchestrator.database.tables import SESSIONS
 from dressage_orchestrator.database.workflow_engine import make_workflow_engine
-from dressage_orchestrator.launch import local
-from dressage_orchestrator.launch.local import LocalLauncher
-from dressage_orchestrator.launch.protocol import AttemptResult, Launch
-from dressage_orchestrator.lifecycle.registry import Methods
-from dressage_orchestrator.notifications import Notifier
-from dressage_orchestrator.quotas import Quotas
-from dressage_orchestrator.service import Sessions
 from google.rpc import code_pb2
 
 from tests.servers.postgres import postgres
+from tests.unit.orchestrator.databases import count, create, opened
 
 BUSY_SECONDS = 0.5
 HOLD_LOCK = """
@@ -114,20 +97,6 @@ def database(tmp_path: Path) -> Iterator[Database]:
     database = opened(tmp_path)
     yield database
     database.close()
-
-
-def opened(folder: Path) -> Database:
-    return Database(sqlite_url(folder / "d.db"), patience=0.1)
-
-
-def create(database: Database, session: str, *, intent: str = "run") -> None:
-    with database.begin() as tx:
-        sessions.create(tx, session, v1.SessionSpec(intent=intent))
-
-
-def count(database: Database) -> int:
-    with database.read() as tx:
-        return sum(sessions.counts(tx).values())
 
 
 def fill(folder: Path) -> Path:
@@ -379,190 +348,6 @@ def test_full_disk_delays_a_workflow_and_does_not_end_it(small_disk: Path) -> No
 def test_databases_in_memory_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="a file"):
         Database("sqlite://")
-
-
-class Flaky:
-    """Loses the database a number of times before it does the work."""
-
-    def __init__(self, work: Callable[..., Any], times: int = 1) -> None:
-        self.work, self.left = work, times
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.left:
-            self.left -= 1
-            raise DatabaseLost("cannot use the database: database or disk is full")
-        return self.work(*args, **kwargs)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
-async def test_gauges_survive_an_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    flaky = Flaky(database.read, times=2)
-    updated = asyncio.Event()
-    monkeypatch.setattr(database, "read", flaky)
-    monkeypatch.setattr(gauges.Gauges, "_runs", lambda *_: updated.set())
-    task = asyncio.create_task(gauges.update_gauges(database, seconds=0.01))
-    await until(updated.is_set)
-    task.cancel()
-    assert flaky.left == 0
-
-
-async def test_launcher_repeats_a_report_after_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "_REPORT_PAUSE_SECONDS", 0.01)
-    ends: list[AttemptResult] = []
-
-    async def starting() -> bool:
-        return bool(begun())
-
-    async def listen(ended: AttemptResult) -> None:
-        reported(ended)
-
-    begun, reported = Flaky(lambda: True), Flaky(ends.append, times=2)
-    launcher = LocalLauncher(log_folder=tmp_path, on_result=listen, max_parallel=1, command=["true"])
-    launcher.submit(Launch("sessions/s/runs/r1", 1, "127.0.0.1:1", "token", "local"), starting)
-    await until(lambda: bool(ends))
-    assert [end.attempt for end in ends] == [1] and begun.left == reported.left == 0
-    await launcher.close()
-
-
-METHODS = Methods.installed()
-
-
-class NoWorkflows:
-    """Workflows whose database has no room."""
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-    def check_launched(self) -> None:
-        pass
-
-    def enqueue(self, tx: Transaction, session: str) -> list[tuple[str, int]]:
-        admission.enter(tx, session)
-        return admission.admit(tx, 0)
-
-    def start(self, session: str, epoch: int) -> None:
-        raise self.error
-
-
-NO_QUOTAS = Quotas(lambda name: Quota(), lambda pool: 1, elicit_dollars=1.0)
-
-
-@pytest.mark.parametrize("programming", [False, True])
-async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Database, *, programming: bool) -> None:
-    error: Exception = RuntimeError("a fault of ours") if programming else DatabaseLost("full")
-    given: Any = {
-        "settings": None,
-        "agent": None,
-        "judge": None,
-        "workflows": NoWorkflows(error),
-        "quotas": NO_QUOTAS,
-        "machine": None,
-    }
-    service = Sessions(database=database, methods=METHODS, pools=[], **given)
-
-    async def prepared(spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
-        return spec, False
-
-    service.prepare = prepared  # type: ignore[method-assign]
-    request = pb.CreateSessionRequest(spec=v1.SessionSpec(intent="run"), session_id="s")
-    if programming:
-        with pytest.raises(RuntimeError):
-            await service.create(request)
-    else:
-        assert (await service.create(request)).state == v1.SESSION_STATE_PENDING
-    assert count(database) == 1
-
-
-async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
-    given: Any = {
-        "settings": None,
-        "agent": None,
-        "judge": None,
-        "workflows": None,
-        "quotas": NO_QUOTAS,
-        "machine": None,
-    }
-    service = Sessions(database=database, methods=METHODS, pools=[], **given)
-    created: list[str] = []
-
-    async def create_session(request: pb.CreateSessionRequest, *, owner: str) -> v1.Session:
-        created.append(request.session_id)
-        with database.begin() as tx:
-            sessions.create(tx, request.session_id, request.spec)
-            return sessions.change(tx, request.session_id, succeed)
-
-    flaky = Flaky(create_session)
-    service.create = flaky  # type: ignore[method-assign]
-
-    async def prepared(spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
-        return spec, False
-
-    service.prepare = prepared  # type: ignore[method-assign]
-    benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=1)
-    benchmark = await benchmarks.create(
-        bench_pb.CreateBenchmarkRequest(
-            cases=[bench_pb.BenchmarkCase(intent="run", environment="environments/Hopper-v5")]
-        )
-    )
-    await until(lambda: not benchmarks._drivers)
-    assert flaky.left == 0 and not created
-    await benchmarks.recover()
-    await until(lambda: not benchmarks._drivers)
-    with database.read() as tx:
-        row = rows.get(tx, benchmark.name)
-    assert created and row.passed == row.completed == 1
-    await benchmarks.close()
-
-
-def succeed(session: v1.Session) -> None:
-    session.state = v1.SESSION_STATE_SUCCEEDED
-
-
-def lease(database: Database, next_work: Callable[..., Any]) -> AsyncIterator[work.WorkResponse]:
-    """The stream of a silent trainer after its welcome."""
-    unused: Any = None
-    servicer = runs_api.RunServicer(
-        database=database,
-        notifier=Notifier(asyncio.get_running_loop()),
-        tokens=unused,
-        controller=unused,
-        store=unused,
-        progress_seconds=1.0,
-    )
-    servicer.next_work = next_work  # type: ignore[method-assign]
-    servicer.watch_exit = lambda hello: None  # type: ignore[method-assign]
-
-    async def silence() -> AsyncIterator[work.WorkRequest]:
-        await asyncio.Event().wait()
-        yield work.WorkRequest()
-
-    hello = work.Hello(run="sessions/s/runs/r1", attempt=1)
-    return runs_api._Lease(servicer, hello, session="s", pool="local").answers(silence())
-
-
-async def test_a_trainer_is_served_again_after_an_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_api, "_LOST_SECONDS", 0.01)
-    monkeypatch.setattr(runs_api, "CLOSE_SECONDS", 0.01)
-    flaky = Flaky(lambda *_: runs_api.LeaseState(Fence.DONE), times=2)
-    answers = lease(database, flaky)
-    async with asyncio.timeout(20):
-        kinds = [answer.WhichOneof("message") async for answer in answers]
-    assert kinds == ["no_more_work"] and flaky.left == 0
-
-
-async def test_a_trainers_stream_ends_with_its_watcher(database: Database) -> None:
-    def damaged(*_: Any) -> Any:
-        raise FailedPrecondition("the database file is damaged")
-
-    answers = lease(database, damaged)
-    async with asyncio.timeout(20):
-        with pytest.raises(FailedPrecondition):
-            await anext(answers)
 
 
 def test_commits_of_both_databases_are_synced(tmp_path: Path) -> None:
