@@ -30,7 +30,7 @@ class RolloutVideos:
         self._renderer = renderer
 
     async def get(self, rollout: str) -> ArtifactInfo:
-        """Return the stored video of a rollout; render and record it if there is none.
+        """Return the stored video of a rollout; without one, render it. Record it either way.
 
         Two calls at once may render it twice; they store the same video and record it once.
 
@@ -41,11 +41,12 @@ class RolloutVideos:
         video = video_key(rollout)
         await threads.run(threads.REQUESTS, self._store.info, rollout)
         try:
-            return await threads.run(threads.REQUESTS, self._store.info, video)
+            info = await threads.run(threads.REQUESTS, self._store.info, video)
         except NotFound:
             request = renderer_pb.RenderRequest(trajectory=rollout, video=video, overlay=True, end=WHOLE_EPISODE)
             await self._renderer.render(request)
-        info = await threads.run(threads.REQUESTS, self._store.info, video)
+            info = await threads.run(threads.REQUESTS, self._store.info, video)
+        # Also of a stored one: a server that died after it rendered has not recorded it.
         await self._service.transact(lambda tx: _record(tx, rollout, info))
         return info
 
