@@ -42,17 +42,19 @@ class Machine:
         """
         return cls(memory_bytes=memory_bytes(), scratch_bytes=scratch_bytes or shutil.disk_usage(folder).total)
 
-    def fitted(self, limits: Limits) -> Limits:
+    def fitted(self, limits: Limits, *, processes: int = 1) -> Limits:
         """Return the limits of one process that exceeds them before it exhausts the machine.
 
         Memory: all but 1 GiB, or half if that is more, and at least 768 MiB. Files: half, as the parent copies them.
+
+        :param processes: how many such processes run at a time; each gets an equal part.
         """
         changed = {}
         if self.memory_bytes is not None:
             most = max(self.memory_bytes - _RESERVE_BYTES, int(_LEAST_SHARE * self.memory_bytes), _LEAST_BYTES)
-            changed["memory_bytes"] = min(limits.memory_bytes, most)
+            changed["memory_bytes"] = min(limits.memory_bytes, most // processes)
         if self.scratch_bytes is not None:
-            most = max(1, int(_LEAST_SHARE * self.scratch_bytes))
+            most = max(1, int(_LEAST_SHARE * self.scratch_bytes) // processes)
             changed["scratch_bytes"] = min(limits.scratch_bytes, most)
             changed["file_bytes"] = min(limits.file_bytes, most)
         return replace(limits, **changed)

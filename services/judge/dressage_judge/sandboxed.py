@@ -30,6 +30,7 @@ from dressage.errors import DeadlineExceeded, ResourceExhausted
 from dressage.programs.languages.description import Description
 from dressage.programs.languages.sandboxed import read_replies_in_sandbox
 from dressage.sandbox import Limits
+from dressage.sandbox.machine import UNKNOWN, Machine
 
 from dressage_judge import metrics
 
@@ -55,6 +56,7 @@ class SandboxBounds:
     :param max_waiting: maximum number of waiting calls; more are refused.
     :param seconds: wall-clock limit of one call; it grows with the number of rollouts.
     :param allow_unsandboxed: run code without a sandbox if the kernel offers none.
+    :param machine: memory and room for files of all concurrent sandboxes and this process together.
     """
 
     scratch: Path
@@ -62,6 +64,7 @@ class SandboxBounds:
     max_waiting: int = 256
     seconds: float = 20.0
     allow_unsandboxed: bool = False
+    machine: Machine = UNKNOWN
 
 
 class SandboxRunner:
@@ -260,6 +263,7 @@ class SandboxRunner:
             self._pending -= 1
         try:
             limits = limits_for(_left(deadline), seconds=self._bounds.seconds, rollouts=rollouts)
+            limits = self._bounds.machine.fitted(limits, processes=self._bounds.concurrent)
             work = loop.run_in_executor(self._threads, functools.partial(call, limits))
         except BaseException:
             self._slots.release()

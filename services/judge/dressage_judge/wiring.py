@@ -7,6 +7,7 @@ import asyncio
 import grpc
 from dressage.api.internal.v1 import judge_service_pb2_grpc as rpc
 from dressage.artifacts import ArtifactStore
+from dressage.sandbox.machine import Machine
 from dressage.sandbox.scratch import remove_scratch
 from dressage.serving.channels import connect, read_authorities
 from dressage.serving.server import GrpcServer, RunningService
@@ -38,6 +39,7 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
         max_waiting=settings.max_waiting,
         seconds=settings.sandbox_seconds,
         allow_unsandboxed=settings.allow_unsandboxed,
+        machine=Machine.here(scratch),
     )
     runner = SandboxRunner(bounds)
     server = GrpcServer.configured("judge", settings)

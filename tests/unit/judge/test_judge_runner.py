@@ -12,6 +12,8 @@ import pytest
 from dressage.contracts import JudgeError, JudgeResult
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import DeadlineExceeded, ResourceExhausted
+from dressage.sandbox.limits import GIB
+from dressage.sandbox.machine import UNKNOWN, Machine
 from dressage_judge import sandboxed
 from dressage_judge.sandboxed import JudgeFailure, SandboxBounds, SandboxRunner, limits_for
 
@@ -141,3 +143,19 @@ def test_limits_grow_with_the_rollouts_up_to_the_deadline() -> None:
     assert limits_for(None, seconds=20, rollouts=30).wall_seconds == 64
     with pytest.raises(DeadlineExceeded):
         limits_for(1.5, seconds=20)
+
+
+async def test_concurrent_sandboxes_share_the_memory_of_the_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
+) -> None:
+    limits = []
+
+    def judge(source: str, trajectories: Any, **given: Any) -> list[JudgeResult]:
+        limits.append(given["limits"])
+        return [JudgeResult(0.5, {"c": 0.5}, {}) for _ in trajectories]
+
+    monkeypatch.setattr(sandboxed, "run_judge_in_sandbox", judge)
+    for machine in (Machine(memory_bytes=2 * GIB), UNKNOWN):
+        bounds = SandboxBounds(scratch=tmp_path, concurrent=4, machine=machine)
+        await SandboxRunner(bounds).judge("", [episode], timeout=None)
+    assert [given.memory_bytes for given in limits] == [GIB // 4, GIB]

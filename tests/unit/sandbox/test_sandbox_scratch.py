@@ -150,3 +150,5 @@ def test_limits_leave_room_for_the_parent():
         assert Machine(memory_bytes=tiny).fitted(limits).memory_bytes == 768 * 2**20
     assert Machine(memory_bytes=64 * GIB, scratch_bytes=64 * GIB).fitted(limits) == limits
     assert Machine().fitted(limits) == limits
+    pair = Machine(memory_bytes=4 * GIB, scratch_bytes=4 * GIB).fitted(limits, processes=2)
+    assert (pair.memory_bytes, pair.scratch_bytes, pair.file_bytes) == (3 * GIB // 2, GIB, GIB)
