@@ -23,7 +23,7 @@ WATCHERS = ThreadPoolExecutor(2, thread_name_prefix="watchers")
 """Reads of clients that watch sessions."""
 TRAINERS = ThreadPoolExecutor(4, thread_name_prefix="trainers")
 """Reports and polls of trainers."""
-# Together at most 12 connections to the database of 16; the rest is for workflows and background work.
+# Together at most 12 connections to the database of 16; workflows have four at a time (`Database.workflow_turn`).
 
 
 async def run(pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

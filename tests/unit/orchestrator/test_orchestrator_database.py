@@ -16,6 +16,7 @@ from dressage_orchestrator.database import assignments, events, idempotency, rep
 from dressage_orchestrator.database.engine import Database, Transaction, sqlite_url
 from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.database.store import SessionStore
+from dressage_orchestrator.database.transactions import Transactions
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -450,3 +451,29 @@ def test_columns_of_a_compare_and_swap_are_written(database: Database) -> None:
         assignments.change(tx, TRAIN, lambda _: {"checkpoint": "c/1"})
     with database.read() as tx:
         assert runs.get(tx, RUN).release and assignments.get(tx, TRAIN).checkpoint == "c/1"
+
+
+def test_workflows_leave_connections_to_requests(database: Database) -> None:
+    """Forty workflows use the database for as long as they can: at most four at a time, and a request still reads it."""
+    release, inside = threading.Event(), threading.Semaphore(0)
+
+    def query(_: object) -> None:
+        inside.release()
+        release.wait(60)
+
+    def work() -> None:
+        Transactions(database, lambda run: run())._read(query)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert all(inside.acquire(timeout=30) for _ in range(4))
+        assert not inside.acquire(timeout=0.5)
+        with database.read() as tx:
+            assert sessions.get(tx, "s") is not None
+    finally:
+        release.set()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)

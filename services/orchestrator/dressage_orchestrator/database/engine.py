@@ -32,6 +32,9 @@ workflows and background loops retry after a timeout."""
 _CONNECT_SECONDS = 5
 _STATEMENT_SECONDS = 30
 _POOL_SIZE = 8
+_WORKFLOWS = 4
+"""Transactions of workflows at a time, see `Database.workflow_turn`."""
+_QUEUE_SECONDS = 600.0
 
 IDLE_SECONDS = 8
 """PostgreSQL aborts a transaction after this idle time. It is shorter than the lease of a server, so that no transaction of a
@@ -100,6 +103,7 @@ class Database:
         self.listener: Callable[[set[str]], None] = lambda topics: None
         self.executor: str | None = None
         self._patience = patience
+        self._workflows = threading.BoundedSemaphore(_WORKFLOWS)
         self._wal = Path()  # of SQLite
         self._unsynced = threading.Event()
         try:
@@ -179,6 +183,22 @@ class Database:
                 f"cannot use the database: {error.strerror}. Check the disk of the data folder and its free space."
             )
             raise DatabaseLost(message) from error
+
+    @contextmanager
+    def workflow_turn(self) -> Iterator[None]:
+        """Wait until fewer than 4 other workflows use the database; each transaction of a workflow takes a turn.
+
+        Otherwise a thousand workflows, each with a thread, would keep all connections of the pool and the interpreter's lock
+        from the requests. More of them at a time would not be faster: they share one core.
+
+        :raises DatabaseLost: after ten minutes.
+        """
+        if not self._workflows.acquire(timeout=_QUEUE_SECONDS):
+            raise DatabaseLost(f"no turn at the database within {_QUEUE_SECONDS:g} s")
+        try:
+            yield
+        finally:
+            self._workflows.release()
 
     @contextmanager
     def read(self) -> Iterator[ReadTransaction]:

@@ -31,7 +31,7 @@ class Transactions:
             return work()
 
         def run() -> T:
-            with self._database.begin(synced=False) as tx:
+            with self._database.workflow_turn(), self._database.begin(synced=False) as tx:
                 self._open = tx
                 try:
                     return work()
@@ -46,7 +46,7 @@ class Transactions:
             return query(self._open)
 
         def run() -> T:
-            with self._database.read() as tx:
+            with self._database.workflow_turn(), self._database.read() as tx:
                 return query(tx)
 
         result: T = self._retry(run)
@@ -57,7 +57,7 @@ class Transactions:
             return change(self._open)
 
         def run() -> T:
-            with self._database.begin(synced=False) as tx:
+            with self._database.workflow_turn(), self._database.begin(synced=False) as tx:
                 return change(tx)
 
         result: T = self._retry(run)

@@ -15,11 +15,11 @@ from dressage.artifacts.atomic import make_private_file
 from dressage_orchestrator.database.driver_errors import is_transient
 
 _BUSY_MILLISECONDS = 5_000  # DBOS retries after that, with pauses
-_POOL_SIZE = 4
+POOL_SIZE = 4
 """SQLite has one writer at a time. Further threads wait in the pool, in their order. More connections would poll its lock, and
 some do not get it within the limit while fifty sessions run."""
 
-_POOL_SECONDS = 600.0
+POOL_SECONDS = 600.0
 
 
 def make_workflow_engine(url: str) -> sa.Engine:
@@ -30,7 +30,7 @@ def make_workflow_engine(url: str) -> sa.Engine:
     make_private_file(Path(str(sa.make_url(url).database)))
     # Parameters contain results of steps, which must not be logged.
     engine = sa.create_engine(
-        url, hide_parameters=True, pool_size=_POOL_SIZE, max_overflow=0, pool_timeout=_POOL_SECONDS
+        url, hide_parameters=True, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_SECONDS
     )
 
     @sa.event.listens_for(engine, "connect")

@@ -21,7 +21,7 @@ from dressage.errors import FailedPrecondition, Unavailable
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database import admission, recovery
 from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.database.workflow_engine import make_workflow_engine
+from dressage_orchestrator.database.workflow_engine import POOL_SECONDS, POOL_SIZE, make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
 from dressage_orchestrator.lifecycle.context import Engine, Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import run_session
@@ -127,6 +127,9 @@ class Workflows:
             "notification_listener_polling_interval_sec": _POLL_SECONDS,
             "log_level": "WARNING",
             "enable_otlp": False,
+            # As on SQLite, threads of workflows wait in the pool, so that they leave the interpreter's lock to requests.
+            "sys_db_pool_size": POOL_SIZE,
+            "db_engine_kwargs": {"pool_timeout": POOL_SECONDS},
         }
 
     def launch(self) -> None:
