@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, Unavailable
-from dressage_orchestrator.database import assignments, executors, runs, sessions
+from dressage_orchestrator.database import assignments, engine, executors, runs, sessions
 from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced, sqlite_url
 from dressage_orchestrator.database.migrate import migrate, newest
 from dressage_orchestrator.database.shared_secrets import shared_secret
@@ -267,4 +268,33 @@ async def test_releases_and_new_work_of_two_servers_lose_no_assignment(shared: s
         assert len(live) == 1 and len(assignments.open_of(tx, "lease")) == 6
     assert launcher.has_trainer(live[0].run.name, live[0].run.attempt)
     for database in databases:
+        database.close()
+
+
+def disconnect(server: Postgres, url: str) -> None:
+    """End all connections to a database, as a restart of PostgreSQL does."""
+    query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        assert connection.execute(query, [url.rpartition("/")[2]]).fetchone() > (0,)
+
+
+def test_connections_that_were_idle_are_tried_before_use(
+    server: Postgres, shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Database(shared)
+
+    def pool_is_filled() -> None:
+        with database.read() as first, database.read() as second:
+            assert sessions.counts(first) == sessions.counts(second)
+
+    try:
+        pool_is_filled()
+        disconnect(server, shared)
+        with pytest.raises(DatabaseLost), database.read() as tx:  # used a moment ago
+            sessions.counts(tx)
+        pool_is_filled()
+        disconnect(server, shared)
+        monkeypatch.setattr(engine, "_PING_SECONDS", 0.0)
+        pool_is_filled()
+    finally:
         database.close()

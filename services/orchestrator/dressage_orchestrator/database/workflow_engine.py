@@ -29,9 +29,7 @@ def make_workflow_engine(url: str) -> sa.Engine:
     """
     make_private_file(Path(str(sa.make_url(url).database)))
     # Parameters contain results of steps, which must not be logged.
-    engine = sa.create_engine(
-        url, hide_parameters=True, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_SECONDS
-    )
+    engine = sa.create_engine(url, hide_parameters=True, pool_size=POOL_SIZE, max_overflow=0, pool_timeout=POOL_SECONDS)
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: Any) -> None:
