@@ -1,0 +1,35 @@
+"""Poses of a robot's bodies: of its MuJoCo model, compared with those that its simulator recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from dressage.envs.packs import models
+
+
+def pose_errors(model: Any, recorded: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the distances (T, B, 2) of the bodies' positions, in metres, and of their quaternions.
+
+    :param recorded: the fields that `models.motion` takes, (T, J), and of the simulator's bodies ``names`` (B,), ``place``
+        (T, B, 3) and ``turn`` (T, B, 4), quaternions in the order x, y, z, w.
+    """
+    import mujoco
+
+    data, bodies = mujoco.MjData(model), [_body(model, name) for name in recorded["names"].tolist()]
+    positions, _ = models.motion({name: recorded[name] for name in ("joint_positions", "joint_velocities")})
+    errors = np.zeros((len(positions), len(bodies), 2))
+    for row, qpos in enumerate(positions):
+        data.qpos[:] = qpos
+        mujoco.mj_kinematics(model, data)
+        turned = np.roll(recorded["turn"][row], 1, axis=-1)
+        turned *= np.sign((turned * data.xquat[bodies]).sum(axis=1, keepdims=True))  # q and -q are the same rotation
+        errors[row, :, 0] = np.linalg.norm(data.xpos[bodies] - recorded["place"][row], axis=1)
+        errors[row, :, 1] = np.linalg.norm(data.xquat[bodies] - turned, axis=1)
+    return errors
+
+
+def _body(model: Any, name: str) -> int:
+    (found,) = (index for index in range(model.nbody) if model.body(index).name.endswith(f"_{name}"))
+    return int(found)
