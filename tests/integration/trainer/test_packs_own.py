@@ -131,7 +131,7 @@ def test_an_installation_that_has_moved_is_named(python: Path) -> None:
     ("damage", "words"),
     [
         ("missing", "there is no such program"),
-        ("no python", "it does not run as a Python"),
+        ("no python", "it does not run as a Python (JSONDecodeError)"),
         ("other python", f"it is Python {CURRENT}"),
         ("no package", "isaaclab is not installed there"),
         ("old", "it has isaaclab 2.2.1"),
@@ -162,17 +162,17 @@ def test_what_cannot_serve_is_refused(
     with pytest.raises(InvalidArgument) as refused:
         own.use(registry.pack("isaaclab"), given)
     message = refused.value.message
-    assert message.startswith(f"--from: {words} (got '{given}'); expected the Python "), message
+    assert message.startswith(f"--from: {words} (got '{given[:40]}") and "); expected the Python " in message, message
     assert refused.value.field == "--from"
     if damage == "modules":
         assert "isaaclab[isaacsim]==2.3.*" in message and "pip install safetensors" in message
     assert not registry.folder_of("isaaclab").exists()
-    assert invoke(["envs", "install", "isaaclab", "--from", given]) == 2
+    assert invoke(["envs", "install", "isaaclab", "--from", given]) == 1
     assert words in " ".join(capsys.readouterr().err.split())
 
 
 def test_other_packs_are_no_installations_of_users(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["envs", "install", "mjlab", "--from", sys.executable]) == 2
+    assert invoke(["envs", "install", "mjlab", "--from", sys.executable]) == 1
     assert "dressage envs install mjlab" in capsys.readouterr().err
 
 
