@@ -21,8 +21,8 @@ _SKY = (0.3, 0.5, 0.7)
 _DISTANCE = 2.0
 """Metres from the camera to a robot, whose model has no extent of its own because of the floor."""
 _VIEWS: Mapping[str, Mapping[str, Any]] = {
-    # From the side of the rail, whose 6 m are in the image; the cart moves to the right where its position grows.
-    "Isaac-Cartpole-Direct": {"distance": 7.5, "azimuth": 180.0, "elevation": -8.0, "lookat": (0.0, 0.0, 2.2)},
+    # From the side of the rail, whose 6 m are in a square image too; the cart moves to the right where its position grows.
+    "Isaac-Cartpole-Direct": {"distance": 8.4, "azimuth": 180.0, "elevation": -8.0, "lookat": (0.0, 0.0, 2.2)},
 }
 
 
