@@ -131,7 +131,7 @@ class IsaacSimulator:
 
     def reset(self, seed: int) -> None:
         with contextlib.redirect_stdout(sys.stderr):
-            self._env.reset(seed=seed)
+            self._env.obs_buf, _ = self._env.reset(seed=seed)  # Isaac Lab 2.3 keeps the observations of steps only
 
     def restart(self, rows: Array) -> None:
         import torch
