@@ -69,6 +69,14 @@ class DevicePools:
         """Return `local` of this machine."""
         return cls.local(default, installed=find_spec("mujoco_warp") is not None, has_gpu=_DEVICE_FILE.exists())
 
+    def rate_keys(self, estimate: Estimate, pool: str) -> tuple[str, ...]:
+        """Return the keys of measured rates that count for a training on a pool, the best one first.
+
+        A device's speed depends on the load; on CPU cores a rate of another load is better than none.
+        """
+        of_load = (estimate.load.of_kind(estimate.kind),) if estimate.load else ()
+        return of_load if pool in self.names or not estimate.kind else (*of_load, estimate.kind)
+
     async def place(self, spec: v1.SessionSpec, method: Method, judge: JudgeClient) -> Placement:
         """Set another pool in a spec with defaults whose proposal its pool of devices cannot train.
 

@@ -325,7 +325,7 @@ class Sessions:
         card, method = load_card(full.environment.removeprefix("environments/")), self._methods.of(full)
         episode = _episode_steps(full)
         part = method.estimate(full, episode_steps=episode)
-        known = await self._measured_rate(part, full.pool)
+        known = await self.read(partial(speeds.first, keys=self._devices.rate_keys(part, full.pool), pool=full.pool))
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
         longest = part.longest()
         most = method.seconds(full, longest, cores=available_cores(), known=known)
@@ -377,7 +377,8 @@ class Sessions:
             part = method.estimate(candidate, episode_steps=_episode_steps(candidate))
             if not part.kind:
                 return full, ""
-            rate = await self._measured_rate(part, candidate.pool)
+            keys = self._devices.rate_keys(part, candidate.pool)
+            rate = await self.read(partial(speeds.first, keys=keys, pool=candidate.pool))
             offers.append(offer_of(candidate, part, rate, on_device=candidate.pool in self._devices.names))
         if difference := known_difference(full.environment.removeprefix("environments/")):
             return full, f"pool {full.pool}: {difference}; `--pool {moved.pool}` trains there nevertheless"
@@ -388,16 +389,6 @@ class Sessions:
         chosen, reason = faster(offers[0], offers[1], seconds)
         full.pool = chosen.spec.pool
         return full, reason
-
-    async def _measured_rate(self, part: Estimate, pool: str) -> float | None:
-        """Return environment steps per second of earlier trainings of the load, or on CPU cores of any load; None if none."""
-        keys = [part.load.of_kind(part.kind)] if part.load else []
-        keys += [part.kind] if part.kind and pool not in self._devices.names else []
-        for key in keys:
-            rate = await self.read(partial(speeds.mean, kind=key, pool=pool))
-            if rate is not None:
-                return rate
-        return None
 
     async def _add_calls(self, answer: pb.EstimateSessionResponse, part: Estimate, spec: v1.SessionSpec) -> None:
         """Add the numbers of model calls and their prices to an estimate."""

@@ -31,5 +31,5 @@ def pose_errors(model: Any, recorded: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _body(model: Any, name: str) -> int:
-    (found,) = (index for index in range(model.nbody) if model.body(index).name.endswith(f"_{name}"))
-    return int(found)
+    (body,) = (index for index in range(model.nbody) if model.body(index).name.endswith(f"_{name}"))
+    return int(body)

@@ -122,9 +122,10 @@ def test_isaac_sim_starts_before_tasks_and_ids_get_a_version(stepper: Stepper, o
 def test_states_are_those_before_a_restart(stepper: Stepper) -> None:
     first = stepper.reset(5)
     np.testing.assert_array_equal(first.observation, first.fields["joint_positions"])
-    result, faulty, seen = stepper.step(np.array([[2.0], [0.25], [0.0]]))
+    moves = np.array([[2.0], [0.25], [0.0]])
+    result, faulty, seen = stepper.step(moves)
     assert not faulty.any() and result.terminated.tolist() == [True, False, False]
-    expected = first.observation + [[2.0], [0.25], [0.0]]
+    expected = first.observation + moves
     np.testing.assert_allclose(result.seen.fields["joint_positions"], expected, rtol=1e-6)
     np.testing.assert_allclose(result.seen.observation, expected, rtol=1e-6)
     np.testing.assert_allclose(result.reward, expected[:, 0], rtol=1e-6)

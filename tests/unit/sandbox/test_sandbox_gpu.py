@@ -54,7 +54,7 @@ def test_graphics_add_what_vulkan_needs(tmp_path: Path) -> None:
     _machine(tmp_path, (*ALLOWED, *REFUSED, "dri/renderD128"))
     for name in ("usr/share/vulkan", "etc/vulkan", "usr/share/other"):
         (tmp_path / name).mkdir(parents=True)
-    plain, access = (gpu_access(tmp_path, graphics=wanted, lstat=_as_devices) for wanted in (False, True))
+    plain, access = (gpu_access(tmp_path, graphics=graphics, lstat=_as_devices) for graphics in (False, True))
     assert plain is not None and access is not None
     more = {str(path.relative_to(tmp_path)) for path in {*access.devices} - {*plain.devices}}
     assert more == {"dev/nvidia-modeset", "dev/dri/renderD128"}

@@ -58,6 +58,6 @@ def test_results_of_a_cpu_are_refused(tool: ModuleType) -> None:
 )
 def test_the_rate_of_the_nearest_load_counts(members: int, worlds: int, expected: int | None) -> None:
     rates = [DeviceRate("Ant-v5", "GPU X", count, size, 1e6, 1.0, "x") for count, size in ((2, 4096), (8, 16384))]
-    found = nearest(rates, "Ant-v5", members=members, worlds=worlds)
-    assert (found.worlds if found else None) == expected
+    rate = nearest(rates, "Ant-v5", members=members, worlds=worlds)
+    assert (rate.worlds if rate else None) == expected
     assert nearest(rates, "Hopper-v5", members=members, worlds=worlds) is None

@@ -110,21 +110,21 @@ def examine(pack: Pack, interpreter: str) -> Own:
             remedy=f"Install it without the option: dressage envs install {pack.name}",
         )
     expected = f"the Python {accepted.python} of an installation of {accepted.package} {accepted.version}"
-    found = _answer(interpreter, accepted, expected)
-    if found["python"] != accepted.python:
+    answer = _answer(interpreter, accepted, expected)
+    if answer["python"] != accepted.python:
         remedy = f"Make an environment with Python {accepted.python} and install there: {_ISAAC}"
-        raise _wrong(f"it is Python {found['python']}", interpreter, expected, remedy)
-    if not found["version"]:
+        raise _wrong(f"it is Python {answer['python']}", interpreter, expected, remedy)
+    if not answer["version"]:
         raise _wrong(f"{accepted.package} is not installed there", interpreter, expected, f"Run there: {_ISAAC}")
-    if not f"{found['version']}.".startswith(f"{accepted.version}."):
-        problem = f"it has {accepted.package} {found['version']}"
+    if not f"{answer['version']}.".startswith(f"{accepted.version}."):
+        problem = f"it has {accepted.package} {answer['version']}"
         raise _wrong(problem, interpreter, expected, f"Run there: {_ISAAC}")
-    if found["missing"]:
-        commands = dict.fromkeys(accepted.modules[name] for name in found["missing"])
-        problem = f"{', '.join(found['missing'])} not installed there"
+    if answer["missing"]:
+        commands = dict.fromkeys(accepted.modules[name] for name in answer["missing"])
+        problem = f"{', '.join(answer['missing'])} not installed there"
         raise _wrong(problem, interpreter, expected, f"Run there: {'; '.join(commands)}")
     variables = {name: os.environ[name] for name in (_EULA,) if name in os.environ}
-    return Own(found["interpreter"], found["version"], tuple(found["import_path"]), accepted.gigabytes, variables)
+    return Own(answer["interpreter"], answer["version"], tuple(answer["import_path"]), accepted.gigabytes, variables)
 
 
 def _answer(interpreter: str, accepted: Accepted, expected: str) -> dict[str, Any]:

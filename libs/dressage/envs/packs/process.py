@@ -68,8 +68,8 @@ def variables(name: str) -> dict[str, str]:
     own = own_installation(name)
     folders = {_KERNELS: KERNELS, ASSET_ROOT: ASSETS}
     present = {variable: folder_of(name) / folder for variable, folder in folders.items()}
-    found = {variable: str(folder) for variable, folder in present.items() if folder.is_dir()}
-    return {**found, **(own.variables if own else {})}
+    paths = {variable: str(folder) for variable, folder in present.items() if folder.is_dir()}
+    return {**paths, **(own.variables if own else {})}
 
 
 @functools.cache

@@ -154,7 +154,7 @@ def folder_of(name: str) -> Path:
 
 
 def own_installation(name: str) -> Own | None:
-    """Return the installation of the user's own that serves as a pack; None where Dressage has installed it, or nobody."""
+    """Return the installation of the user's own that serves as a pack; None where there is another one, or none."""
     try:
         entry = json.loads((folder_of(name) / MARKER).read_bytes())[OWN]
         return Own(**{**entry, "import_path": tuple(entry["import_path"])})
