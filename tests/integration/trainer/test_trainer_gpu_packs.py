@@ -22,7 +22,7 @@ from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.process import SandboxProcess
 
-from tests.unit.envs.body_poses import pose_errors
+from tests.unit.envs.body_poses import CART_POLE, pose_errors
 
 ROOT = Path(__file__).parents[3]
 TASKS = {"Mjlab-Velocity-Flat-Unitree-Go1": "go1_walk.py", "Isaac-Cartpole-Direct": "isaac_upright.py"}
@@ -31,7 +31,6 @@ ASSETS = {
     "Environments/Grid/default_ground_plane_checker_v1/default_ground_plane.usda": "ground_plane.usda",
 }
 LIMIT = 6
-CART_POLE = "Isaac-Cartpole-Direct"
 POSES = """
 import json, sys
 config = json.loads(sys.argv[1])

@@ -1,12 +1,32 @@
-"""Poses of a robot's bodies: of its MuJoCo model, compared with those that its simulator recorded."""
+"""The cart-pole of Isaac Lab without its simulator: its written model, and the poses of bodies that the simulator recorded."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from dressage.envs.packs import models
+from dressage.envs.packs import models, registry
+
+CART_POLE = "Isaac-Cartpole-Direct"
+DATA = Path(__file__).parents[2] / "data" / "isaac_cartpole"
+
+
+def write_pack(folder: Path, *, with_model: bool = True) -> None:
+    """Write a pack that consists of the model alone.
+
+    :param folder: of packs.
+    """
+    pack = registry.PACKS["isaaclab"]
+    (folder / pack.name / registry.PACKAGES).mkdir(parents=True, exist_ok=True)
+    (folder / pack.name / registry.MARKER).write_text(json.dumps(pack.identity))
+    if with_model:
+        file = folder / pack.name / pack.models[CART_POLE]
+        file.parent.mkdir()
+        shutil.copyfile(DATA / "model.xml", file)
 
 
 def pose_errors(model: Any, recorded: Mapping[str, np.ndarray]) -> np.ndarray:

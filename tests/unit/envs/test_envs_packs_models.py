@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from dressage.envs.packs import installing, models, registry
 from dressage.envs.packs.batched import newton_model
 from dressage.errors import FailedPrecondition, InvalidArgument
 
-from tests.unit.envs.body_poses import pose_errors
+from tests.unit.envs.body_poses import CART_POLE, DATA, pose_errors, write_pack
 
-DATA = Path(__file__).parents[2] / "data" / "isaac_cartpole"
-GO1, CART_POLE = "Mjlab-Velocity-Flat-Unitree-Go1", "Isaac-Cartpole-Direct"
+GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
 ROBOT = """<mujoco><worldbody><body pos="0 0 1"><freejoint/><geom type="sphere" size="0.1" mass="1"/>
 <body pos="0.2 0 0"><joint axis="0 1 0"/><geom type="sphere" size="0.05" mass="1"/></body></body></worldbody></mujoco>"""
 
@@ -155,15 +153,11 @@ def test_joints_in_another_order_are_refused(joints: list[str]) -> None:
 def test_the_cart_pole_is_drawn_where_its_simulator_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The model that Newton wrote for the hand-written asset, and the poses of bodies that it recorded."""
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
-    pack = registry.PACKS["isaaclab"]
-    file = tmp_path / "isaaclab" / pack.models[CART_POLE]
-    (tmp_path / "isaaclab" / registry.PACKAGES).mkdir(parents=True)
-    (tmp_path / "isaaclab" / registry.MARKER).write_text(json.dumps(pack.identity))
+    write_pack(tmp_path, with_model=False)
     with pytest.raises(FailedPrecondition, match="dressage envs install isaaclab") as missing:
         models.load_model(CART_POLE)
     assert missing.value.reason == "PACK_MODEL_MISSING"
-    file.parent.mkdir()
-    shutil.copyfile(DATA / "model.xml", file)
+    write_pack(tmp_path)
     model, recorded = models.load_model(CART_POLE), dict(np.load(DATA / "poses.npz"))
     assert pose_errors(model, recorded).max() < 1e-4
     swapped = {**recorded, "joint_positions": recorded["joint_positions"][:, ::-1]}
