@@ -83,6 +83,8 @@ def rates(environment: str, sizes: Sizes, *, cores: int, repeats: int) -> dict[s
         "startup_seconds": round(statistics.median(result["startup_seconds"] for result in pools[True]), 1),
         "spread": {"ours": [round(min(ours)), round(max(ours))], "peer": [round(min(peer)), round(max(peer))]},
         "device": pools[True][0]["device"],
+        "members": sizes.members,
+        "worlds": sizes.members * sizes.device["num_envs"],
     }
 
 

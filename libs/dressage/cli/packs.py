@@ -11,9 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dressage.cli import output
-from dressage.envs.packs import installing, process, registry
-from dressage.envs.packs.batched import tasks
-from dressage.envs.packs.registry import PACKS
+from dressage.envs.packs import installing, own, process, registry
+from dressage.envs.packs.batched import newton_model, tasks
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, Unavailable
 from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import simulator_limits
@@ -23,12 +22,15 @@ from dressage.sandbox.process import SandboxProcess
 _SECONDS = 1800.0
 _PACKS = ("isaaclab",)
 _COMPILER = "dressage.envs.packs.batched.stepping:compile_kernels"
+_MODELER = "dressage.envs.packs.batched.newton_model:write_model"
 
 
-def install(name: str, *, reinstall: bool) -> None:
-    """Install a pack and compile its kernels, and print each stage.
+def install(name: str, *, reinstall: bool, interpreter: str) -> None:
+    """Install a pack, compile its kernels and write its models, and print each stage.
 
+    :param interpreter: Python of an installation of the user's own that serves as the pack; empty: Dressage installs it.
     :raises NotFound: for an unknown pack.
+    :raises InvalidArgument: if the installation cannot serve as the pack.
     :raises Unavailable: if its packages cannot be fetched.
     :raises FailedPrecondition: if its version of Python is not there.
     """
@@ -38,10 +40,51 @@ def install(name: str, *, reinstall: bool) -> None:
         str(registry.folder_of(name).parent),
         expected="a folder that can be written to; set --data-dir or DRESSAGE_PACKS",
     ):
+        if interpreter:
+            _use(pack, interpreter)
+            return
         folder = installing.install(pack, again=reinstall, say=print)
         if pack.batched and not (folder / process.KERNELS).exists():
             _compile(pack, folder / process.KERNELS)
+        for environment, path in pack.written_models.items():
+            if not (folder / path).exists():
+                _write_model(pack, environment, folder / path)
     print(f"environments: {', '.join(pack.environments)}")
+
+
+def _use(pack: registry.Pack, interpreter: str) -> None:
+    """Record an installation as the pack, and start its simulator once."""
+    used = own.use(pack, interpreter)
+    print(f"{pack.name} is your installation: {pack.name} {used.version}, {used.interpreter}")
+    print(f"{pack.name} {used.version} has not been tried with Dressage. Its simulator is started once, for minutes")
+    for environment in pack.environments:
+        with pack_process(pack.name, _COMPILER, with_gpu=True) as running:
+            try:
+                running.channel.send({"environment": environment})
+                running.channel.recv(timeout=_SECONDS)
+                print(f"{environment}: the simulator made a step")
+            except DressageError as error:
+                print(f"{environment}: the simulator does not work: {_cause(running, error)}")
+
+
+def _write_model(pack: registry.Pack, environment: str, target: Path) -> None:
+    """Have the simulator write its MuJoCo model of an environment, from which videos are drawn."""
+    print(f"{environment}: writing its MuJoCo model, from which videos are drawn")
+    with pack_process(pack.name, _MODELER) as running:
+        try:
+            running.channel.send({"environment": environment})
+            running.channel.recv(timeout=_SECONDS)
+            target.parent.mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=f".{target.stem}-", dir=target.parent) as temporary:
+                copy = shutil.copyfile(running.scratch / newton_model.MODEL_FILE, Path(temporary) / target.name)
+                copy.rename(target)
+        except DressageError as error:
+            print(f"{environment}: no model was written, so it has no videos: {_cause(running, error)}")
+
+
+def _cause(running: SandboxProcess, error: DressageError) -> str:
+    """Return the last line that a failed process wrote, or the error."""
+    return (running.kill().stderr_tail.strip().splitlines() or [error.message])[-1]
 
 
 def _compile(pack: registry.Pack, target: Path) -> None:
@@ -56,8 +99,9 @@ def _compile(pack: registry.Pack, target: Path) -> None:
                     running.channel.recv(timeout=_SECONDS)
                     shutil.copytree(running.scratch / process.KERNELS, new, dirs_exist_ok=True)
                 except DressageError as error:
-                    cause = (running.kill().stderr_tail.strip().splitlines() or [error.message])[-1]
-                    print(f"{environment}: no kernels were compiled, so trainings compile them: {cause}")
+                    print(
+                        f"{environment}: no kernels were compiled, so trainings compile them: {_cause(running, error)}"
+                    )
         if new.exists():
             new.rename(target)
 
@@ -95,12 +139,12 @@ def pack_process(name: str, target: str, *, with_gpu: bool = False) -> Iterator[
     :param with_gpu: give it the GPU of this machine, if there is one.
     :raises FailedPrecondition: if the pack is not installed.
     """
-    gpu = gpu_access() if with_gpu else None
+    gpu = gpu_access(graphics=registry.own_installation(name) is not None) if with_gpu else None
     with (
         tempfile.TemporaryDirectory() as scratch,
         SandboxProcess.start(
             target,
-            limits=simulator_limits(PACKS[name].gigabytes),
+            limits=simulator_limits(process.gigabytes(name)),
             scratch=Path(scratch),
             packages=process.import_path(name),
             read_only=(*process.readable(name), *(gpu.read_only if gpu else ())),

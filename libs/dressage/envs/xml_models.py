@@ -52,11 +52,14 @@ def xml_model(env_id: str) -> XmlModel:
     """
     from dressage.envs.tasks import SIMULATED_IDS, task
 
-    load_card(env_id)
+    card = load_card(env_id)
     if env_id in SIMULATED_IDS:
         name = task(env_id).xml
         text = resources.files("dressage.envs").joinpath("data", "models", name).read_text("utf-8")
         return XmlModel(name, text, {})
+    if card.pack and card.has_video:
+        message = f"environment: the model of {env_id} is in the environment pack {card.pack}, where the renderer runs"
+        raise FailedPrecondition(message, reason=_NO_MODEL)
     if not env_id.startswith(custom.MODEL):
         raise _no_model(env_id, "the environment records no states of a MuJoCo model")
     archive = custom.folder_of(env_id) / custom.XML_FILE

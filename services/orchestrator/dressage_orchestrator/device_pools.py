@@ -11,6 +11,7 @@ import structlog
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.installation import install_command
+from dressage.training.device_rates import device_rates, nearest
 
 from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.launch.kubernetes.pools import Pool
@@ -68,6 +69,14 @@ class DevicePools:
         """Return `local` of this machine."""
         return cls.local(default, installed=find_spec("mujoco_warp") is not None, has_gpu=_DEVICE_FILE.exists())
 
+    def rate_keys(self, estimate: Estimate, pool: str) -> tuple[str, ...]:
+        """Return the keys of measured rates that count for a training on a pool, the best one first.
+
+        A device's speed depends on the load; on CPU cores a rate of another load is better than none.
+        """
+        of_load = (estimate.load.of_kind(estimate.kind),) if estimate.load else ()
+        return of_load if pool in self.names or not estimate.kind else (*of_load, estimate.kind)
+
     async def place(self, spec: v1.SessionSpec, method: Method, judge: JudgeClient) -> Placement:
         """Set another pool in a spec with defaults whose proposal its pool of devices cannot train.
 
@@ -113,11 +122,27 @@ class Offer:
     :param spec: with defaults for this pool.
     :param estimate: of an iteration there.
     :param rate: measured environment steps per second of such trainings there; None: none was measured.
+    :param source: where it was measured.
     """
 
     spec: v1.SessionSpec
     estimate: Estimate
     rate: float | None
+    source: str = "measured"
+
+
+def offer_of(spec: v1.SessionSpec, estimate: Estimate, rate: float | None, *, on_device: bool) -> Offer:
+    """Return an offer, with the rate of a committed measurement on a GPU where the server has none of its own.
+
+    :param rate: of earlier trainings of the server.
+    """
+    load, environment = estimate.load, spec.environment.removeprefix("environments/")
+    if rate is None and on_device and load is not None:
+        known = nearest(device_rates(), environment, members=load.members, worlds=load.worlds)
+        if known is not None:
+            source = f"measured on another machine: {known.device}, {known.worlds:,} environments, {known.source}"
+            return Offer(spec, estimate, known.effective(load.members * load.steps), source)
+    return Offer(spec, estimate, rate)
 
 
 def faster(cpu: Offer, device: Offer, seconds: Callable[[Offer], float]) -> tuple[Offer, str]:
@@ -127,9 +152,11 @@ def faster(cpu: Offer, device: Offer, seconds: Callable[[Offer], float]) -> tupl
     """
     environment = cpu.spec.environment.removeprefix("environments/")
     if device.rate is None:
-        pool = device.spec.pool
+        pool, load = device.spec.pool, device.estimate.load
+        of_load = f" with {load.text()}" if load else ""
         return cpu, (
-            f"pool {cpu.spec.pool}: no training in {environment} was measured on pool {pool} yet; `--pool {pool}` measures one"
+            f"pool {cpu.spec.pool}: no rate of a GPU is measured: no training in {environment}{of_load} was measured on pool "
+            f"{pool} yet; `--pool {pool}` measures one"
         )
     chosen, other = sorted((cpu, device), key=seconds)
     times = [f"{seconds(offer) / 60:.2g} min on pool {offer.spec.pool}{_at(offer)}" for offer in (chosen, other)]
@@ -140,4 +167,4 @@ def _at(offer: Offer) -> str:
     steps = f"{offer.estimate.env_steps:,} steps"
     if offer.rate is None:
         return f" ({steps}; not measured)"
-    return f" ({steps} at {offer.rate:,.0f} steps/s, measured)"
+    return f" ({steps} at {offer.rate:,.0f} steps/s, {offer.source})"

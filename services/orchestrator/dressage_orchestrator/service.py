@@ -29,7 +29,7 @@ from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import events, request_ids, retention, sessions, speeds
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
-from dressage_orchestrator.device_pools import NO_DEVICES, DevicePools, Offer, faster
+from dressage_orchestrator.device_pools import NO_DEVICES, DevicePools, Offer, faster, offer_of
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.method import Estimate, Method, RoleCalls
@@ -325,7 +325,7 @@ class Sessions:
         card, method = load_card(full.environment.removeprefix("environments/")), self._methods.of(full)
         episode = _episode_steps(full)
         part = method.estimate(full, episode_steps=episode)
-        known = await self.read(lambda tx: speeds.mean(tx, part.kind, full.pool)) if part.kind else None
+        known = await self.read(partial(speeds.first, keys=self._devices.rate_keys(part, full.pool), pool=full.pool))
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
         longest = part.longest()
         most = method.seconds(full, longest, cores=available_cores(), known=known)
@@ -377,8 +377,9 @@ class Sessions:
             part = method.estimate(candidate, episode_steps=_episode_steps(candidate))
             if not part.kind:
                 return full, ""
-            rate = await self.read(partial(speeds.mean, kind=part.kind, pool=candidate.pool))
-            offers.append(Offer(candidate, part, rate))
+            keys = self._devices.rate_keys(part, candidate.pool)
+            rate = await self.read(partial(speeds.first, keys=keys, pool=candidate.pool))
+            offers.append(offer_of(candidate, part, rate, on_device=candidate.pool in self._devices.names))
         if difference := known_difference(full.environment.removeprefix("environments/")):
             return full, f"pool {full.pool}: {difference}; `--pool {moved.pool}` trains there nevertheless"
 

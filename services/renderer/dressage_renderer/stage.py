@@ -31,8 +31,6 @@ Vector = npt.NDArray[np.float64]
 
 _MUJOCO_ONLY = "an environment simulated by MuJoCo"
 _MAX_GEOMS = 2000
-_PACK_DISTANCE = 2.0
-"""Metres from the camera to a robot of a pack, whose model has no extent of its own because of the floor."""
 _DEFAULT_ELEVATION = -20.0
 _FROM_ABOVE = -60.0
 _LIGHT_SQUARE, _DARK_SQUARE = (206, 214, 220), (150, 163, 175)
@@ -203,7 +201,7 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
     if env_id.startswith(custom.MODEL):
         return load_compiled(custom.folder_of(env_id) / custom.MODEL_FILE), {}
     if models.model_path(env_id):
-        return models.load_model(env_id), {"distance": _PACK_DISTANCE}
+        return models.load_model(env_id), models.view_of(env_id)
     if is_plain(env_id) or custom.module_of(env_id):  # a module of the user's own is imported in sandboxes only
         raise InvalidArgument(field="environment", value=env_id, expected=_MUJOCO_ONLY)
     import gymnasium

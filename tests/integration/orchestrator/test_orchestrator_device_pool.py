@@ -15,9 +15,12 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.training.device_preset import device_preset
+from dressage.training.device_rates import DeviceRate
 from dressage.training.preset import load_preset
+from dressage_orchestrator import device_pools
 from dressage_orchestrator.device_pools import DevicePools
 from dressage_orchestrator.launch.kubernetes.pools import Pool, Resources
+from dressage_orchestrator.lifecycle.method import Load
 from google.protobuf.json_format import ParseDict
 
 from tests.fakes.specs import reward_session
@@ -195,14 +198,20 @@ async def test_the_pool_is_chosen_by_measured_rates_where_a_device_exists(stack:
 
     unmeasured = await plan()
     assert unmeasured.spec.pool == "local"
-    assert "no training in HalfCheetah-v5 was measured on pool gpu yet; `--pool gpu` measures one" in unmeasured.note
+    load = "with 1 member, 2,048 environments and about 3,000,000 steps per member"
+    unknown = f"no rate of a GPU is measured: no training in HalfCheetah-v5 {load} was measured on pool gpu yet"
+    assert f"{unknown}; `--pool gpu` measures one" in unmeasured.note
     with sqlite3.connect(stack.folder / "dressage.db") as database:
-        rates = [("HalfCheetah-v5", "gpu", 1e6), ("HalfCheetah-v5", "local", 2e4)]
+        like_it = Load(1, 2048, 3_500_000).of_kind("HalfCheetah-v5")
+        rates = [(like_it, "gpu", 1e6), ("HalfCheetah-v5", "gpu", 3e6), ("HalfCheetah-v5", "local", 2e4)]
         database.executemany("INSERT INTO speeds (environment, pool, steps_per_second) VALUES (?, ?, ?)", rates)
     faster = await plan()
     assert faster.spec.pool == "gpu" and faster.spec.reward.configs[0].hyperparameters.num_envs == 2048
     assert "3,000,000 steps at 1,000,000 steps/s, measured" in faster.note and "at 20,000 steps/s" in faster.note
     assert (await plan(pool="local")).spec.pool == "local"
+    for other in ({"seeds": 2}, {"steps_per_member": 30_000_000}):  # another load
+        elsewhere = await plan(**other)
+        assert elsewhere.spec.pool == "local" and "no rate of a GPU is measured" in elsewhere.note
     moved = await plan(reward_source=GOOD + BRANCHES)
     assert moved.spec.pool == "local" and f"pool local instead of gpu: {LINE}" in moved.note
 
@@ -211,11 +220,42 @@ async def test_the_ant_is_kept_on_cpus_unless_the_device_is_named(stack: Stack, 
     machine(monkeypatch, has_gpu=True)
     await stack.start()
     with sqlite3.connect(stack.folder / "dressage.db") as database:
-        database.execute("INSERT INTO speeds (environment, pool, steps_per_second) VALUES ('Ant-v5', 'gpu', 1e6)")
+        rates = [(Load(1, 2048, 1000).of_kind("Ant-v5"), "gpu", 1e6)]
+        database.executemany("INSERT INTO speeds (environment, pool, steps_per_second) VALUES (?, ?, ?)", rates)
     for pool, chosen in (("", "local"), ("gpu", "gpu")):
         spec = reward_session(**{**BASE, "environment": "environments/Ant-v5", "pool": pool})
         plan = await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
         assert plan.spec.pool == chosen and "plane_capsule turns the contact's frame" in plan.note, plan.note
+
+
+async def test_a_rate_of_a_committed_result_counts_for_loads_like_its_own(stack: Stack, monkeypatch: Any) -> None:
+    known = DeviceRate("HalfCheetah-v5", "Some GPU", 1, 2048, 1e6, 30.0, "benchmarks/results/made_up.json")
+    monkeypatch.setattr(device_pools, "device_rates", lambda: (known,))
+    machine(monkeypatch, has_gpu=True)
+    await stack.start()
+
+    async def plan(**more: Any) -> Any:
+        spec = reward_session(**{**BASE, "steps_per_member": 30_000_000, **more})
+        return await stack.sessions.EstimateSession(pb.EstimateSessionRequest(spec=spec))
+
+    near = await plan()
+    assert near.spec.pool == "gpu"
+    assert "at 500,000 steps/s, measured on another machine: Some GPU, 2,048 environments" in near.note
+    assert "benchmarks/results/made_up.json" in near.note
+    short = await plan(steps_per_member=30_000)  # the start alone takes longer than the CPU cores
+    assert short.spec.pool == "local" and "at 999 steps/s" in short.note
+    far = await plan(seeds=3)
+    assert far.spec.pool == "local" and "no rate of a GPU is measured" in far.note
+
+
+async def test_a_training_records_its_rate_under_its_load(stack: Stack, monkeypatch: Any) -> None:
+    machine(monkeypatch)
+    await stack.start()
+    await play(stack, reward_source=GOOD, max_iterations=1, seeds=2)
+    with sqlite3.connect(stack.folder / "dressage.db") as database:
+        keys = {key for (key,) in database.execute("SELECT environment FROM speeds WHERE pool = 'local'")}
+    worlds = 2 * load_preset("HalfCheetah-v5").ppo.num_envs
+    assert keys == {"HalfCheetah-v5", Load(2, worlds, 1000).of_kind("HalfCheetah-v5")}
 
 
 def test_pools_without_devices_offer_no_choice() -> None:

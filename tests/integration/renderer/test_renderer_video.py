@@ -8,6 +8,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from dressage.envs.packs import registry
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from dressage_renderer.options import RenderOptions
@@ -15,6 +16,8 @@ from dressage_renderer.overlay import Overlay, Readings
 from dressage_renderer.probe import EGL_INSTALL_COMMAND, probe_egl
 from dressage_renderer.stage import Stage
 from dressage_renderer.video import render_video
+
+from tests.unit.envs.body_poses import CART_POLE, write_pack
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -186,3 +189,19 @@ def test_missing_egl_is_a_clear_error_in_process(
     with pytest.raises(FailedPrecondition, match="apt-get install libegl1") as caught:
         render_video(cheetah, tmp_path / "v.mp4")
     assert caught.value.reason == "EGL_MISSING"
+
+
+def test_a_packs_cart_pole_moves_to_the_right_where_its_position_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
+    write_pack(tmp_path)
+    columns = []
+    with Stage(CART_POLE, width=240, height=240) as stage:
+        for place in (-3.0, 0.0, 3.0):  # episodes end beyond
+            image = stage.draw(np.array([place, 0.0])).astype(int)
+            pole = (image[:, :, 0] - image[:, :, 2] > 60) & stage.robot_mask()
+            assert pole.sum() > 20
+            columns.append(float(np.flatnonzero(pole.any(axis=0)).mean()))
+    assert columns[1] == pytest.approx(120, abs=3)
+    assert 5 < columns[0] < 60 and 180 < columns[2] < 235

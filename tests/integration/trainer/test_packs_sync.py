@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy
 import pytest
 from dressage.cli.main import invoke
-from dressage.envs.packs import registry
+from dressage.envs.packs import process, registry
 from dressage.envs.packs.batched import tasks
 from dressage.envs.packs.batched.tasks import Task
 from dressage.sandbox.capabilities import capabilities
@@ -125,6 +125,21 @@ def test_a_pack_that_does_not_work_is_an_error(packages, tmp_path, capsys):
     printed = capsys.readouterr()
     assert "the packages of isaaclab do not work: RuntimeError: half an installation" in printed.err
     assert not printed.out and not written.exists()
+
+
+@needs_sandbox
+def test_a_model_that_cannot_be_written_is_reported_and_tried_again(packages, capsys):
+    (packages.parent / process.KERNELS).mkdir()  # compiled already
+    for _ in range(2):
+        assert invoke(["envs", "install", "isaaclab"]) in (0, None)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[-3] == "Isaac-Cartpole-Direct: writing its MuJoCo model, from which videos are drawn"
+        assert lines[-2].startswith("Isaac-Cartpole-Direct: no model was written, so it has no videos: TypeError: ")
+    written = packages.parent / registry.PACKS["isaaclab"].models["Isaac-Cartpole-Direct"]
+    written.parent.mkdir()
+    written.touch()
+    assert invoke(["envs", "install", "isaaclab"]) in (0, None)
+    assert "writing its MuJoCo model" not in capsys.readouterr().out
 
 
 @needs_sandbox

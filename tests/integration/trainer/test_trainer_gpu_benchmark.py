@@ -39,6 +39,7 @@ def test_with_tiny_sizes_it_names_the_device_and_has_all_keys(monkeypatch: pytes
     assert "not a GPU" in result["rows"][0]["what"] and "not a GPU" in result["notes"]
     measured = result["environments"]["HalfCheetah-v5"]
     assert measured["cores_per_device"] == pytest.approx(result["ours"] / result["peer"], rel=0.1)
+    assert (measured["members"], measured["worlds"]) == (1, 16)
     assert measured["dollars"]["ours"] == pytest.approx(2e9 / result["ours"] / 3600, rel=0.01)
     timed = result["time_to_speed"]
     assert timed["target"] == 5.0 and not timed["ours"]["reached"] and timed["peer"]["seconds"] > 0

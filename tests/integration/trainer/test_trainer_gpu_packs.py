@@ -12,14 +12,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dressage.cli import packs
 from dressage.envs import EnvOptions, load_card
-from dressage.envs.packs import process, registry
+from dressage.envs.packs import models, process, registry
 from dressage.envs.packs.batched.client import PackBatch
 from dressage.envs.packs.registry import PACKS
 from dressage.policies import load as load_policy
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.process import SandboxProcess
+
+from tests.unit.envs.body_poses import CART_POLE, pose_errors
 
 ROOT = Path(__file__).parents[3]
 TASKS = {"Mjlab-Velocity-Flat-Unitree-Go1": "go1_walk.py", "Isaac-Cartpole-Direct": "isaac_upright.py"}
@@ -28,6 +31,29 @@ ASSETS = {
     "Environments/Grid/default_ground_plane_checker_v1/default_ground_plane.usda": "ground_plane.usda",
 }
 LIMIT = 6
+POSES = """
+import json, sys
+config = json.loads(sys.argv[1])
+sys.path[:] = config["path"]
+import numpy as np
+from dressage.envs.packs.batched.isaaclab import IsaacSimulator
+from dressage.envs.packs.batched.stepping import use_kernels
+
+use_kernels()
+simulator = IsaacSimulator(config["environment"], num_envs=1, max_episode_steps=None, device="cpu")
+simulator.reset(3)
+rng, rows = np.random.default_rng(0), []
+(robot,) = simulator._env.scene.articulations.values()
+origin = simulator._env.scene.env_origins.cpu().numpy()[0]
+for _ in range(config["steps"]):
+    if simulator.step(rng.uniform(-1, 1, (1, 1))).restarted.any():
+        break
+    values = (robot.data.joint_pos, robot.data.joint_vel, robot.data.body_link_pos_w, robot.data.body_link_quat_w)
+    rows.append([np.array(value.torch.cpu().numpy()[0], np.float64) for value in values])
+positions, velocities, places, turns = (np.stack(column) for column in zip(*rows))
+names = np.array(robot.body_names)
+np.savez(config["out"], joint_positions=positions, joint_velocities=velocities, place=places - origin, turn=turns, names=names)
+"""
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,6 +73,7 @@ def environment(request: pytest.FixtureRequest) -> str:
             if not (folder / place).exists():
                 (folder / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / "tests" / "data" / name, folder / place)
+        packs.install(card.pack, reinstall=False, interpreter="")  # writes the model, where it is not there yet
     return card.id
 
 
@@ -105,3 +132,17 @@ def test_a_whole_training_with_an_external_reward_ends_in_a_policy(environment: 
     card = load_card(environment)
     assert load_policy(member / "policy").act(np.zeros(card.observation_size)).shape == (card.action_size,)
     assert len(list(member.glob("videos/*.mp4"))) == card.has_video
+
+
+@pytest.mark.parametrize("environment", [CART_POLE], indirect=True)
+def test_bodies_of_the_written_model_are_where_the_simulators_are(environment: str, tmp_path: Path) -> None:
+    script, out = tmp_path / "poses.py", tmp_path / "poses.npz"
+    script.write_text(POSES)
+    path = process.import_path("isaaclab")
+    config = json.dumps({"path": path, "environment": environment, "steps": 60, "out": str(out)})
+    command = [process.interpreter("isaaclab"), "-P", "-s", "-S", str(script), config]
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **process.variables("isaaclab")}
+    subprocess.run(command, cwd=tmp_path, env=variables, check=True, timeout=900)
+    recorded = dict(np.load(out))
+    assert len(recorded["place"]) > 20 and np.ptp(recorded["joint_positions"], axis=0).min() > 0.1
+    assert pose_errors(models.load_model(environment), recorded).max() < 1e-4

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from dressage.envs import load_card
 from dressage.envs.packs import installing, models, registry
+from dressage.envs.packs.batched import newton_model
 from dressage.errors import FailedPrecondition, InvalidArgument
+
+from tests.unit.envs.body_poses import CART_POLE, DATA, pose_errors, write_pack
 
 GO1 = "Mjlab-Velocity-Flat-Unitree-Go1"
 ROBOT = """<mujoco><worldbody><body pos="0 0 1"><freejoint/><geom type="sphere" size="0.1" mass="1"/>
@@ -22,7 +25,7 @@ ROBOT = """<mujoco><worldbody><body pos="0 0 1"><freejoint/><geom type="sphere" 
 def mjlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of the robot in a pack that consists of nothing else."""
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
-    file = tmp_path / "mjlab" / registry.PACKAGES / registry.PACKS["mjlab"].models[GO1]
+    file = tmp_path / "mjlab" / registry.PACKS["mjlab"].models[GO1]
     file.parent.mkdir(parents=True)
     file.write_text(ROBOT)
     (tmp_path / "mjlab" / registry.MARKER).write_text(json.dumps(registry.PACKS["mjlab"].identity))
@@ -44,8 +47,9 @@ def test_a_model_needs_its_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(FailedPrecondition, match="dressage envs install mjlab"):
         models.load_model(GO1)
     with pytest.raises(InvalidArgument, match="MuJoCo model"):
-        models.load_model("Isaac-Cartpole-Direct")
-    assert load_card(GO1).has_video and not load_card("Isaac-Cartpole-Direct").has_video
+        models.load_model("PointMaze_Large-v3")
+    assert load_card(GO1).has_video and load_card(CART_POLE).has_video
+    assert not load_card("PointMaze_Large-v3").has_video
 
 
 def test_recorded_motion_is_that_of_mujoco(mjlab: Path) -> None:
@@ -105,3 +109,57 @@ def test_a_python_without_venv_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(installing.shutil, "which", lambda name: None)
     with pytest.raises(FailedPrecondition, match=r"/bin/false makes no virtual environment\. Install its modules venv"):
         installing.install(registry.pack("isaaclab"))
+
+
+SCENE = """<mujoco><worldbody><geom name="ground" type="plane" size="5 5 5"/>
+<body name="rail" pos="0 0 2"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+<geom name="rail_visual" type="box" size="0.1 4 0.1" contype="0" conaffinity="0"/>
+<geom name="rail_collision" type="box" size="1 4 1"/>
+<body name="cart"><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/><joint name="/robot/slider" type="slide" axis="0 1 0"/>
+<geom name="cart_collision" type="sphere" size="0.2"/>
+<body name="pole"><inertial pos="0 0 0.5" mass="0.2" diaginertia="0.02 0.02 0.001"/>
+<joint name="/robot/hinge" axis="1 0 0"/></body>
+</body></body></worldbody>
+<actuator><motor joint="/robot/slider"/></actuator></mujoco>"""
+
+
+def test_all_bodies_of_a_solvers_model_can_be_seen() -> None:
+    """Visible shapes, else those that collide, else the box of the inertia."""
+    import mujoco
+
+    shapes = {
+        "rail_visual": newton_model.Shape((1.0, 0.0, 0.0)),
+        "rail_collision": newton_model.Shape(visible=False),
+        "cart_collision": newton_model.Shape((0.0, 1.0, 0.0), visible=False),
+    }
+    model = mujoco.MjModel.from_xml_string(newton_model.drawable(SCENE, shapes, ["slider", "hinge"]))
+    groups = {name: int(model.geom(name).group[0]) for name in ("ground", *shapes)}
+    assert groups == {"ground": 0, "rail_visual": 0, "rail_collision": 3, "cart_collision": 0}
+    np.testing.assert_allclose(model.geom("rail_visual").rgba, [1, 0, 0, 1])
+    (box,) = (geom for geom in range(model.ngeom) if model.geom_bodyid[geom] == model.body("pole").id)
+    half = np.sqrt(6 / 0.2 * np.array([0.001, 0.001, 0.039])) / 2
+    np.testing.assert_allclose(np.sort(model.geom_size[box]), half, rtol=1e-4)
+    np.testing.assert_allclose(model.geom_pos[box], [0, 0, 0.5])
+    np.testing.assert_allclose(model.body("pole").mass, 0.2)
+    assert (model.nq, model.nu) == (2, 0)
+
+
+@pytest.mark.parametrize("joints", [["hinge", "slider"], ["slider"], ["slider", "hinge", "third"]])
+def test_joints_in_another_order_are_refused(joints: list[str]) -> None:
+    with pytest.raises(ValueError, match="the simulator has"):
+        newton_model.drawable(SCENE, {}, joints)
+
+
+def test_the_cart_pole_is_drawn_where_its_simulator_had_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model that Newton wrote for the hand-written asset, and the poses of bodies that it recorded."""
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
+    write_pack(tmp_path, with_model=False)
+    with pytest.raises(FailedPrecondition, match="dressage envs install isaaclab") as missing:
+        models.load_model(CART_POLE)
+    assert missing.value.reason == "PACK_MODEL_MISSING"
+    write_pack(tmp_path)
+    model, recorded = models.load_model(CART_POLE), dict(np.load(DATA / "poses.npz"))
+    assert pose_errors(model, recorded).max() < 1e-4
+    swapped = {**recorded, "joint_positions": recorded["joint_positions"][:, ::-1]}
+    assert pose_errors(model, swapped).max() > 0.1
+    assert models.view_of(CART_POLE) != models.view_of(GO1)

@@ -105,6 +105,11 @@ def test_an_environment_without_states_of_a_model_says_so(env_id: str) -> None:
         xml_models.xml_model(env_id)
 
 
+def test_a_model_of_a_pack_is_where_the_renderer_is() -> None:
+    with pytest.raises(FailedPrecondition, match="is in the environment pack isaaclab, where the renderer runs"):
+        xml_models.xml_model("Isaac-Cartpole-Direct")
+
+
 def test_an_unknown_environment_is_not_found() -> None:
     with pytest.raises(NotFound):
         xml_models.xml_model("Nothing-v0")

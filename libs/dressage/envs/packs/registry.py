@@ -18,6 +18,10 @@ VARIABLE = "DRESSAGE_PACKS"
 """Environment variable with the folder of installed packs; by default ``packs`` in the data folder."""
 MARKER = "installed.json"
 PACKAGES = "packages"
+MODELS = "models"
+"""Folder of the MuJoCo models that an installation writes, in a pack's folder."""
+OWN = "own"
+"""Entry of a marker that stands for an installation of the user's own."""
 DAMAGED = "PACK_DAMAGED"
 """Reason of errors about an installed pack that does not work."""
 
@@ -33,7 +37,8 @@ class Pack:
     :param batched: whether its simulator steps many environments at once, so that rewards train on them.
     :param python: minor version of Python that its packages need; empty: any that runs Dressage.
     :param gigabytes: memory limit of its processes.
-    :param models: MuJoCo models of robots among its packages, by environment, from which recorded states are drawn.
+    :param models: files of MuJoCo models in the pack's folder, by environment, from which recorded states are drawn. Those
+        in the folder `MODELS` are written by the simulator when the pack is installed.
     """
 
     name: str
@@ -47,6 +52,11 @@ class Pack:
     models: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def written_models(self) -> Mapping[str, str]:
+        """Those of `models` that its simulator writes."""
+        return {name: path for name, path in self.models.items() if path.startswith(f"{MODELS}/")}
+
+    @property
     def requirements(self) -> bytes:
         """The pinned packages with their hashes, in pip's format."""
         return resources.files("dressage.envs.packs").joinpath("data", f"{self.name}.txt").read_bytes()
@@ -56,6 +66,30 @@ class Pack:
         """What an installed pack must match: hash of the requirements and version of Python."""
         python = f"cpython-{self.python.replace('.', '')}" if self.python else f"{sys.implementation.cache_tag}"
         return {"requirements": hashlib.sha256(self.requirements).hexdigest(), "python": python}
+
+
+@dataclass(frozen=True)
+class Own:
+    """An installation of the user's own that serves as a pack, see `dressage.envs.packs.own`.
+
+    :param interpreter: path of its Python.
+    :param version: of the package that the pack is named after.
+    :param import_path: folders from which it imports.
+    :param gigabytes: memory limit of its processes.
+    :param variables: environment variables that its processes get.
+    """
+
+    interpreter: str
+    version: str
+    import_path: tuple[str, ...]
+    gigabytes: int
+    variables: Mapping[str, str]
+
+    @property
+    def problem(self) -> str:
+        """Why it cannot be used; empty if nothing is known."""
+        missing = [path for path in (self.interpreter, *self.import_path) if not os.path.exists(path)]
+        return f"your installation of it has moved: {missing[0]} does not exist" if missing else ""
 
 
 PACKS = {
@@ -82,7 +116,7 @@ PACKS = {
             single=True,
             batched=True,
             gigabytes=6,
-            models={"Mjlab-Velocity-Flat-Unitree-Go1": "mjlab/asset_zoo/robots/unitree_go1/xmls/go1.xml"},
+            models={"Mjlab-Velocity-Flat-Unitree-Go1": f"{PACKAGES}/mjlab/asset_zoo/robots/unitree_go1/xmls/go1.xml"},
         ),
         Pack(
             "isaaclab",
@@ -93,6 +127,7 @@ PACKS = {
             batched=True,
             python="3.12",
             gigabytes=8,
+            models={"Isaac-Cartpole-Direct": f"{MODELS}/Isaac-Cartpole-Direct.xml"},
         ),
     )
 }
@@ -118,8 +153,19 @@ def folder_of(name: str) -> Path:
     return (Path(given).expanduser().absolute() if given else data_dir(None) / "packs") / name
 
 
+def own_installation(name: str) -> Own | None:
+    """Return the installation of the user's own that serves as a pack; None where there is another one, or none."""
+    try:
+        entry = json.loads((folder_of(name) / MARKER).read_bytes())[OWN]
+        return Own(**{**entry, "import_path": tuple(entry["import_path"])})
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
 def problem_of(name: str) -> str:
     """Return why a pack cannot be used; empty if nothing is known. Only its process shows whether its packages work."""
+    if own := own_installation(name):
+        return own.problem
     try:
         installed = json.loads((folder_of(name) / MARKER).read_bytes())
     except FileNotFoundError:
@@ -135,7 +181,7 @@ def problem_of(name: str) -> str:
 
 
 def installed_packages(name: str) -> Path:
-    """Return the folder of a pack's packages.
+    """Return the folder of a pack's packages, which an installation of the user's own does not have.
 
     :raises FailedPrecondition: if it is not installed, with the command that installs it.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
@@ -24,8 +26,11 @@ def record(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> No
     tx.execute(sa.update(SPEEDS).where(*match).values(steps_per_second=blended))
 
 
-def mean(tx: ReadTransaction, kind: str, pool: str) -> float | None:
-    """Read the mean environment steps per second of a kind of training; None if there is no record."""
-    match = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
-    row = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*match)).one_or_none()
-    return None if row is None else float(row.steps_per_second)
+def first(tx: ReadTransaction, keys: Sequence[str], pool: str) -> float | None:
+    """Read the mean environment steps per second under the first key that has a record; None if none has.
+
+    :param keys: kinds of training, the best one first.
+    """
+    match = (SPEEDS.c.environment.in_(keys), SPEEDS.c.pool == pool)
+    rates = {row.environment: row.steps_per_second for row in tx.execute(sa.select(SPEEDS).where(*match))}
+    return next((float(rates[key]) for key in keys if key in rates), None)

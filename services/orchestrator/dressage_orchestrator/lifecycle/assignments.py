@@ -16,6 +16,7 @@ from dressage_orchestrator import metrics, resource_names
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle.budget import wall_time_deadline, wall_time_exhausted
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.lifecycle.method import Load
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 
 
@@ -63,12 +64,14 @@ def wait(
     name: str,
     *,
     kind: str = "",
+    load: Load | None = None,
     background: BackgroundWork | None = None,
     within_wall_time: bool = True,
 ) -> AssignmentRow:
     """Wait until the assignment and the background work have ended.
 
     :param kind: kind of training under which its speed is recorded, for estimates; empty: not recorded.
+    :param load: under which it is recorded too; None: its speed does not depend on it.
     :param within_wall_time: whether the session's wall-clock budget limits the wait; false for the report at the end.
     :return: the assignment with its members and candidates.
     :raises Exhausted: when the session's wall-clock budget is exhausted; the assignment is then cancelled.
@@ -88,7 +91,7 @@ def wait(
         if (background is None or background.advance(state["background"])) and state["ended"]:
             break
         context.wait(state["patience"])
-    context.step(f"account:{tag}", lambda: _account(context, context.store.assignment(name), kind))
+    context.step(f"account:{tag}", lambda: _account(context, context.store.assignment(name), kind, load))
     # The rows of an ended assignment do not change, so this read is deterministic.
     return context.store.assignment(name)
 
@@ -119,7 +122,7 @@ def _poll_and_process(context: SessionContext, name: str, then: Callable[[Assign
     row = context.store.assignment(name)
     if not row.ended:
         return _poll(context, name, None)
-    _account(context, row, "")
+    _account(context, row, "", None)
     return {"ended": True, "late": False, "result": then(row)}
 
 
@@ -171,7 +174,7 @@ def _poll(
     return {"ended": row.ended, "late": late, "patience": patience, "background": background_state}
 
 
-def _account(context: SessionContext, row: AssignmentRow, kind: str) -> None:
+def _account(context: SessionContext, row: AssignmentRow, kind: str, load: Load | None) -> None:
     """Count the environment steps of an ended assignment."""
     assignment = row.assignment
 
@@ -187,4 +190,5 @@ def _account(context: SessionContext, row: AssignmentRow, kind: str) -> None:
     metrics.ENV_STEPS.labels(pool, context.environment).inc(steps)
     seconds = (assignment.end_time.ToMicroseconds() - assignment.start_time.ToMicroseconds()) / 1e6
     if kind and assignment.state == v1.ASSIGNMENT_STATE_SUCCEEDED and steps and seconds > 0 and not assignment.failures:
-        context.store.record_speed(kind, pool, steps / seconds)
+        for key in (kind, load.of_kind(kind)) if load else (kind,):
+            context.store.record_speed(key, pool, steps / seconds)

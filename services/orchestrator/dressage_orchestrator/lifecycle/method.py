@@ -53,6 +53,29 @@ class DeviceObstacle:
 
 
 @dataclass(frozen=True)
+class Load:
+    """How much a training computes at once, and for how long: a device's speed depends on it.
+
+    :param members: trained together.
+    :param worlds: environments of all members together.
+    :param steps: environment steps of a member.
+    """
+
+    members: int
+    worlds: int
+    steps: int
+
+    def of_kind(self, kind: str) -> str:
+        """Return the key of the recorded speed of such trainings. Steps count by powers of two: a start takes its time."""
+        return f"{kind} {self.members}x{self.worlds} 2^{self.steps.bit_length()}"
+
+    def text(self) -> str:
+        """Return it in words."""
+        members = f"{self.members} member{'s' if self.members > 1 else ''}"
+        return f"{members}, {self.worlds:,} environments and about {self.steps:,} steps per member"
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Expected usage of one iteration.
 
@@ -64,6 +87,7 @@ class Estimate:
     :param measured_env_steps: environment steps of a measured session of the kind until it passed; 0: none was measured.
     :param measured_core_seconds: its processor time.
     :param measured: what was measured, as text.
+    :param load: of its trainings; None where their speed does not depend on it.
     """
 
     env_steps: int = 0
@@ -78,6 +102,7 @@ class Estimate:
     measured_env_steps: int = 0
     measured_core_seconds: float = 0.0
     measured: str = ""
+    load: Load | None = None
 
     def longest(self) -> Estimate:
         """Return the estimate of an iteration whose training continues as long as it may."""

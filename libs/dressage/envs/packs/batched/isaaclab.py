@@ -1,4 +1,5 @@
-"""Environments of Isaac Lab 3, on the simulator that a task is set to. Runs in the process of its pack only.
+"""Environments of Isaac Lab 3, on the simulator that a task is set to, and of Isaac Lab 2.3, on PhysX in Isaac Sim (not tried).
+Runs in the process of its pack only.
 
 Direct and manager-based tasks restart ended environments within a step, before they compute the next observations. The state
 and the last observation of an episode are therefore read where the rewards are computed.
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dressage.envs.cards import Field
+from dressage.envs.packs.batched import isaacsim
 from dressage.envs.packs.batched.protocol import Facts, Result, Seen
 from dressage.envs.state import Array
 
@@ -32,19 +34,28 @@ _JOINTS = (
 
 
 class IsaacSimulator:
-    """See `dressage.envs.packs.batched.protocol.Simulator`."""
+    """See `dressage.envs.packs.batched.protocol.Simulator`.
 
-    def __init__(self, env_id: str, *, num_envs: int, max_episode_steps: int | None, device: str) -> None:
+    :param visible: also load shapes that are only visible.
+    """
+
+    def __init__(
+        self, env_id: str, *, num_envs: int, max_episode_steps: int | None, device: str, visible: bool = False
+    ) -> None:
         with contextlib.redirect_stdout(sys.stderr):
+            self._app = isaacsim.start(device) if isaacsim.is_needed() else None
+            task = env_id if self._app is None else isaacsim.task_id(env_id)
             import gymnasium
             import isaaclab_tasks  # noqa: F401  registers the tasks
             from isaaclab_tasks.utils import parse_env_cfg
 
             self.num_envs, self._device = num_envs, device
-            config: Any = parse_env_cfg(env_id, device=device, num_envs=num_envs)
+            config: Any = parse_env_cfg(task, device=device, num_envs=num_envs)
             if max_episode_steps is not None:
                 config.episode_length_s = max_episode_steps * config.sim.dt * config.decimation
-            self._env: Any = gymnasium.make(env_id, cfg=config, disable_env_checker=True).unwrapped
+            if visible:
+                config.sim.physics.load_visual_shapes = True
+            self._env: Any = gymnasium.make(task, cfg=config, disable_env_checker=True).unwrapped
             self._managed = hasattr(self._env, "reward_manager")
             self._readers = self._fields()
             self._at_reward: Seen | None = None
@@ -89,6 +100,10 @@ class IsaacSimulator:
     def _read(self) -> dict[str, Array]:
         return {name: _numbers(read()) for name, (_, read) in self._readers.items()}
 
+    def joint_names(self) -> tuple[str, ...]:
+        """Return the names of all joints, in the order of the fields."""
+        return tuple(name for owner in self._env.scene.articulations.values() for name in owner.joint_names)
+
     def facts(self) -> Facts:
         env, size = self._env, int(np.prod(self._env.single_observation_space[_GROUP].shape))
         observation, terminations, rewards = (
@@ -116,12 +131,13 @@ class IsaacSimulator:
 
     def reset(self, seed: int) -> None:
         with contextlib.redirect_stdout(sys.stderr):
-            self._env.reset(seed=seed)
+            self._env.obs_buf, _ = self._env.reset(seed=seed)  # Isaac Lab 2.3 keeps the observations of steps only
 
     def restart(self, rows: Array) -> None:
         import torch
 
-        self._env._reset_idx(torch.as_tensor(rows, dtype=torch.int32, device=self._device))
+        kind = torch.int32 if self._app is None else torch.int64
+        self._env._reset_idx(torch.as_tensor(rows, dtype=kind, device=self._device))
         self._env.scene.write_data_to_sim()
         self._env.sim.forward()
         self._env.obs_buf = self._observe()

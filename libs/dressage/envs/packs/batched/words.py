@@ -54,7 +54,8 @@ TASKS: Mapping[str, Task] = {
     ),
     "Isaac-Cartpole-Direct": Task(
         "cart-pole of Isaac Lab",
-        "Isaac Lab's cart-pole on Newton: a pole on a cart that a force moves along a rail. It begins near upright.",
+        "Isaac Lab's cart-pole on the Newton simulator: a pole on a cart that a force moves along a rail. It begins near "
+        "upright.",
         "cartpole",
         1.0,
     ),

@@ -6,8 +6,12 @@ Simulation is most of a stacked training's time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dressage.api.v1 import session_pb2 as v1
 from dressage.training.preset import Preset, load_preset
+
+from dressage_orchestrator.lifecycle.method import Load
 
 _SB3_SHARE = 0.45
 """Speed of Stable-Baselines3's PPO, one member after the other, as a share of a stacked training's on one core (0.4 to 0.7)."""
@@ -28,6 +32,18 @@ def kind_of_run(spec: v1.SessionSpec) -> str:
     environment, reward = spec.environment.removeprefix("environments/"), spec.reward
     stacked_ppo = reward.backend == "jax" and reward.algorithm == "ppo"
     return environment if stacked_ppo else f"{environment} {reward.backend} {reward.algorithm}"
+
+
+def load_of(environment: str, members: Iterable[v1.Hyperparameters], steps: int) -> Load:
+    """Return the load of a training.
+
+    :param environment: id.
+    :param members: hyperparameters of each; what is not set is the preset's.
+    :param steps: environment steps of a member.
+    """
+    default = load_preset(environment).ppo.num_envs
+    worlds = [given.num_envs if given.HasField("num_envs") else default for given in members]
+    return Load(len(worlds), sum(worlds), steps)
 
 
 def iteration_seconds(

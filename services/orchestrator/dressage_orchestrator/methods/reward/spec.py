@@ -14,10 +14,10 @@ from dressage.training.hyperparameters import STEP_FACTORS, Hyperparameters, che
 from dressage.training.measured import MeasuredSession, measured_session
 from dressage.training.preset import load_preset
 
-from dressage_orchestrator.lifecycle.method import Estimate
+from dressage_orchestrator.lifecycle.method import Estimate, Load
 from dressage_orchestrator.lifecycle.role_models import model_of
 from dressage_orchestrator.methods.reward.course import PATIENCE
-from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.methods.reward.durations import kind_of_run, load_of
 from dressage_orchestrator.methods.reward.model_calls import model_calls
 from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
@@ -171,9 +171,18 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         env_steps=env_steps_per_iteration(spec),
         evaluation_env_steps=members_of(spec) * episodes * episode_steps,
         kind=kind_of_run(spec),
+        load=_load(spec),
         calls=model_calls(spec),
         options_of_author=_options_of_author(spec),
     )
+
+
+def _load(spec: v1.SessionSpec) -> Load:
+    """Return the load of the first iteration. Variants of a config have its number of environments."""
+    environment, configs = spec.environment.removeprefix("environments/"), spec.reward.configs
+    places = range(members_of(spec) // spec.reward.seeds)
+    given = [configs[min(place, len(configs) - 1)].hyperparameters for place in places]
+    return load_of(environment, given * spec.reward.seeds, spec.reward.steps_per_member)
 
 
 def _measured(spec: v1.SessionSpec) -> MeasuredSession | None:

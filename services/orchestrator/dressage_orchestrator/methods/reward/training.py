@@ -18,7 +18,7 @@ from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.methods.reward import on_device, warm_starts
 from dressage_orchestrator.methods.reward.course import Course
-from dressage_orchestrator.methods.reward.durations import kind_of_run
+from dressage_orchestrator.methods.reward.durations import kind_of_run, load_of
 from dressage_orchestrator.methods.reward.naming import TRAINING
 from dressage_orchestrator.methods.reward.spec import may_stop_early, most_steps
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
@@ -65,7 +65,8 @@ def train(context: SessionContext, number: int, *, tries: int, source: str, judg
     assign(context, number, training_id(tries), work.Assignment(train=task), members=members)
     # The speed of a training that its pool's device could not do is not the pool's.
     kind = "" if task.pool else kind_of_run(context.spec)
-    row = wait(context, name, kind=kind, background=_judging(context, number, name, judge))
+    load = load_of(context.environment, (member.hyperparameters for member in task.members), task.steps_per_member)
+    row = wait(context, name, kind=kind, load=load, background=_judging(context, number, name, judge))
     context.step(f"course:{number}:{tries}", lambda: _record_course(context, number, row))
     return row
 

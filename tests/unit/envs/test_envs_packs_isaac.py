@@ -1,0 +1,143 @@
+"""The adapter of Isaac Lab on an environment with the methods of `isaaclab` 2.3.2's DirectRLEnv, in their order.
+
+The environment is made up, after the sources of the package. Nothing here shows that Isaac Sim works.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from dressage.envs.packs.batched import isaacsim
+from dressage.envs.packs.batched.stepping import Stepper
+
+torch = pytest.importorskip("torch")
+LIMIT = 4
+
+
+class Direct:
+    """One joint that moves by its action; an episode ends beyond 1 m. As in 2.3.2, `reset` keeps no observation."""
+
+    def __init__(self, task: str, config: Any) -> None:
+        self.task, self.num_envs, self.step_dt = task, config.num_envs, 0.1
+        self.max_episode_length = round(config.episode_length_s / 0.1)
+        self.single_observation_space = {"policy": SimpleNamespace(shape=(1,))}
+        self.single_action_space = SimpleNamespace(shape=(1,))
+        data = SimpleNamespace(joint_pos=torch.zeros(self.num_envs, 1), joint_vel=torch.zeros(self.num_envs, 1))
+        robot = SimpleNamespace(data=data, joint_names=["slider"], is_fixed_base=True)
+        self.scene = SimpleNamespace(articulations={"robot": robot}, write_data_to_sim=lambda: None)
+        self.sim = SimpleNamespace(forward=lambda: None)
+        self._data, self._lengths = data, torch.zeros(self.num_envs, dtype=torch.long)
+        self.restarts: list[Any] = []
+
+    @property
+    def unwrapped(self) -> Direct:
+        return self
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        torch.manual_seed(seed)
+        self._reset_idx(torch.arange(self.num_envs, dtype=torch.int64))
+        return self._get_observations(), {}
+
+    def _reset_idx(self, rows: Any) -> None:
+        self.restarts.append(rows)
+        self._data.joint_pos[rows] = 0.1 * torch.rand(len(rows), 1)
+        self._lengths[rows] = 0
+
+    def step(self, action: Any) -> Any:
+        self._data.joint_pos += action
+        self._lengths += 1
+        ended, late = self._data.joint_pos[:, 0].abs() > 1, self._lengths >= self.max_episode_length
+        reward = self._get_rewards()
+        rows = (ended | late).nonzero().squeeze(-1)
+        if len(rows):
+            self._reset_idx(rows)
+        self.obs_buf = self._get_observations()
+        return self.obs_buf, reward, ended, late, {}
+
+    def _get_rewards(self) -> Any:
+        return self._data.joint_pos[:, 0].clone()
+
+    def _get_observations(self) -> dict[str, Any]:
+        return {"policy": self._data.joint_pos.clone()}
+
+
+@pytest.fixture
+def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was done, in order, in a made-up installation of Isaac Lab 2.3."""
+    import gymnasium
+
+    done: list[str] = []
+    app, utils, tasks = ModuleType("isaaclab.app"), ModuleType("isaaclab_tasks.utils"), _Tasks("isaaclab_tasks", done)
+
+    def launch(**given: Any) -> Any:
+        done.append(f"start {given['headless']} {given['device']}")
+        return SimpleNamespace(app=object())
+
+    def parse(task: str, device: str, num_envs: int) -> Any:
+        done.append(f"configure {task} {device}")
+        return SimpleNamespace(num_envs=num_envs, episode_length_s=1.0, decimation=2, sim=SimpleNamespace(dt=0.05))
+
+    app.AppLauncher, utils.parse_env_cfg = launch, parse  # type: ignore[attr-defined]
+    modules = {"isaaclab": ModuleType("isaaclab"), "isaaclab.app": app, "isaaclab_tasks": tasks, utils.__name__: utils}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(isaacsim, "version", lambda name: "2.3.2.post1")
+    monkeypatch.setattr(gymnasium, "make", lambda task, cfg, disable_env_checker: Direct(task, cfg))
+    return done
+
+
+class _Tasks(ModuleType):
+    """Notes when `isaaclab_tasks.utils` is asked for, which follows the package's own import."""
+
+    def __init__(self, name: str, done: list[str]) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        self._done = done
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__spec__":
+            super().__getattribute__("_done").append("import tasks")
+        return super().__getattribute__(name)
+
+
+@pytest.fixture
+def stepper(order: list[str]) -> Stepper:
+    from dressage.envs.packs.batched.isaaclab import IsaacSimulator
+
+    return Stepper(IsaacSimulator("Isaac-Cartpole-Direct", num_envs=3, max_episode_steps=LIMIT, device="cpu"))
+
+
+def test_isaac_sim_starts_before_tasks_and_ids_get_a_version(stepper: Stepper, order: list[str]) -> None:
+    assert order[0] == "start True cpu" and order[-1] == "configure Isaac-Cartpole-Direct-v0 cpu"
+    assert "import tasks" in order[1:-1]
+    facts = stepper.simulator.facts()
+    assert (facts.max_episode_steps, facts.time_step) == (LIMIT, 0.1)
+    assert [field.name for field in facts.fields] == ["joint_positions", "joint_velocities"]
+
+
+def test_states_are_those_before_a_restart(stepper: Stepper) -> None:
+    first = stepper.reset(5)
+    np.testing.assert_array_equal(first.observation, first.fields["joint_positions"])
+    moves = np.array([[2.0], [0.25], [0.0]])
+    result, faulty, seen = stepper.step(moves)
+    assert not faulty.any() and result.terminated.tolist() == [True, False, False]
+    expected = first.observation + moves
+    np.testing.assert_allclose(result.seen.fields["joint_positions"], expected, rtol=1e-6)
+    np.testing.assert_allclose(result.seen.observation, expected, rtol=1e-6)
+    np.testing.assert_allclose(result.reward, expected[:, 0], rtol=1e-6)
+    assert 0 <= seen.observation[0, 0] <= 0.1
+    np.testing.assert_array_equal(seen.observation[1:], result.seen.observation[1:])
+
+
+def test_a_fault_restarts_its_row_with_the_indices_of_the_package(stepper: Stepper) -> None:
+    stepper.reset(5)
+    stepper.simulator.spoil(1)
+    result, faulty, seen = stepper.step(np.zeros((3, 1)))
+    assert faulty.tolist() == [False, True, False] and result.reward[1] == 0
+    assert np.isfinite(seen.observation).all()
+    rows = stepper.simulator._env.restarts[-1]  # type: ignore[attr-defined]
+    assert rows.tolist() == [1] and rows.dtype == torch.int64
