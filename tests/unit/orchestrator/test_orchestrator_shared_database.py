@@ -275,7 +275,8 @@ def disconnect(server: Postgres, url: str) -> None:
     """End all connections to a database, as a restart of PostgreSQL does."""
     query = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = %s"
     with psycopg.connect(server.url(), autocommit=True) as connection:
-        assert connection.execute(query, [url.rpartition("/")[2]]).fetchone() > (0,)
+        ended = connection.execute(query, [url.rpartition("/")[2]]).fetchone()
+    assert ended is not None and ended[0] > 0
 
 
 def test_connections_that_were_idle_are_tried_before_use(
