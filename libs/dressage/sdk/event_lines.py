@@ -205,14 +205,15 @@ _SCORED_ON = {
     "parameters": ("search seeds", "report seeds"),
     "code": ("search seeds", "report seeds"),
 }
-"""Where a search scores its candidates, and where it confirms one of them. The two scores differ."""
+"""Where a search scores its candidates, and where it confirms one of them. The two scores differ, and only the second decides."""
 
 
 def _format_scored(scored: event_pb2.Scored, method: str) -> str:
     first, again = _SCORED_ON.get(method, ("", "fresh seeds"))
     basis = again if scored.confirmed else first
     verdict = "passed" if scored.passed else "not passed"
-    return f"score{basis and f' on {basis}'} {score_text(scored.score)}, {verdict}"
+    decides = scored.confirmed or method not in _SCORED_ON
+    return f"score{basis and f' on {basis}'} {score_text(scored.score)}{f', {verdict}' if decides else ''}"
 
 
 def _format_screened(screened: event_pb2.Screened) -> str | None:
