@@ -70,7 +70,7 @@ def diagnose(
     diagnostics += [entry for member in members for entry in _dominating(member.metrics)]
     scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
     if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:
-        message = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; the mean hides luck"
+        message = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; chance contributes to the mean"
         diagnostics.append(Diagnostic("SEEDS_DISAGREE", message))
     return list({entry.reason: entry for entry in reversed(diagnostics)}.values())[::-1]
 
