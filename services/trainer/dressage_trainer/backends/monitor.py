@@ -72,7 +72,7 @@ class Monitor:
         if not full or any(seen != name or share <= _DOMINANT_SHARE for seen, share in self._shares):
             return []
         share = self._shares[-1][1]
-        return [Warn("REWARD_TERM_DOMINATES", f"the term {name} is {share:.0%} of the reward's magnitude")]
+        return [Warn("REWARD_TERM_DOMINATES", f"the term {name} is {100 * share:.0f} % of the reward's magnitude")]
 
     def _policy(self, row: Row) -> list[Warn]:
         warnings = []

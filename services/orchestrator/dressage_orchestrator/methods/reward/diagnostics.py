@@ -106,7 +106,7 @@ def _plateau(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
     if reach <= 0 or gain > _FLAT * reach:
         return []
     share = max(gain, 0.0) / reach
-    message = f"the return has gained {share:.0%} of its range since {points[middle - 1].env_step} steps"
+    message = f"the return has gained {100 * share:.0f} % of its range since {points[middle - 1].env_step:,} steps"
     return [Diagnostic("PLATEAU", message)]
 
 
@@ -120,7 +120,7 @@ def _dominating(metrics: Mapping[str, float]) -> list[Diagnostic]:
     share = sizes[name] / total
     if share <= _DOMINANT:
         return []
-    return [Diagnostic("REWARD_TERM_DOMINATES", f"the term {name} is {share:.0%} of the reward's magnitude")]
+    return [Diagnostic("REWARD_TERM_DOMINATES", f"the term {name} is {100 * share:.0f} % of the reward's magnitude")]
 
 
 def without_best(iterations: Sequence[v1.Iteration]) -> int:
