@@ -204,7 +204,8 @@ def examine_judge(
     else:
         failures += _null_control_failures(scores, nulls, threshold)
         if slowest > JUDGE_BUDGET:
-            message = f"the judge is too slow; it may take {JUDGE_BUDGET:g} ms of processor time a trajectory. Use array operations."
+            limit = f"{JUDGE_BUDGET:g} ms of processor time a trajectory"
+            message = f"the judge is too slow; it may take {limit}. Use array operations."
             failures.append(CheckFailure("time_budget", 0, message, f"{slowest:.0f} ms"))
     return CheckReport(not failures, failures, {}, "", slowest, "judge", scores)
 

@@ -1,8 +1,8 @@
 """The wall-clock limit of a sandboxed process, which does not count the time in which the process waits for a processor.
 
-On an overloaded machine a process gets a fraction of a processor, and correct code would exceed its limit. The kernel counts how long
-a thread is ready to run and does not run (run delay). Sleep and suspension are no run delay, so a process that sleeps ends at its
-limit. A process that starts many threads to delay its main thread uses up its processor time instead.
+On an overloaded machine a process gets a fraction of a processor, and correct code would exceed its limit. The kernel counts
+how long a thread is ready to run and does not run (run delay). Sleep and suspension are no run delay, so a process that sleeps
+ends at its limit. A process that starts many threads to delay its main thread uses up its processor time instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dressage.sandbox.limits import Limits
 
 
 def run_delay(pid: int) -> float:
-    """Return the seconds for which a process's main thread has waited for a processor; 0 where the kernel does not count them."""
+    """Return how many seconds the main thread of a process has waited for a processor; 0 where the kernel does not count."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     return 0.0

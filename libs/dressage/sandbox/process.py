@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -92,8 +93,7 @@ def _has_packages(folder: str) -> bool:
 
 def _environment(scratch: Path, threads: int, extra: Mapping[str, str], folders: Sequence[str]) -> dict[str, str]:
     count = str(threads)
-    libraries = ("OMP", "OPENBLAS", "MKL", "NUMEXPR")
-    pools = (*(f"{library}_NUM_THREADS" for library in libraries), "NPROC", "PJRT_NPROC")
+    pools = (*(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")), "NPROC", "PJRT_NPROC")
     return {
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
@@ -388,9 +388,9 @@ class SandboxProcess:
         if self._killed.is_set():
             # `kill` was called before the process existed or during its start.
             return "killed", "it was killed by its owner"
-        if limits.wall_seconds is not None and not self._awaits_target and elapsed > limits.wall_seconds:
-            if (late := overdue(limits, elapsed, run_delay(self.pid) - self._delayed_before)) is not None:
-                return late
+        expired = not self._awaits_target and elapsed > (limits.wall_seconds or math.inf)
+        if expired and (late := overdue(limits, elapsed, run_delay(self.pid) - self._delayed_before)) is not None:
+            return late
         if usage.memory_bytes > limits.memory_bytes:
             return "memory", _memory_reason(usage.memory_bytes, limits)
         if usage.threads > limits.processes:
@@ -407,7 +407,9 @@ class SandboxProcess:
         kind, reason = violation or self._cause(code)
         # When the kernel kills a process because memory runs out, its main thread appears to have ended too.
         over_limit = violation is not None and not leader_ended and not self._killed.is_set()
-        bound = (over_limit and kind != "starved") or kind in ("timeout", "stalled", "memory") or -code in _BOUND_SIGNALS
+        bound = (
+            (over_limit and kind != "starved") or kind in ("timeout", "stalled", "memory") or -code in _BOUND_SIGNALS
+        )
         return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
 
     def _cause(self, code: int) -> tuple[ExitKind, str]:

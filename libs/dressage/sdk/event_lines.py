@@ -206,7 +206,7 @@ _SCORED_ON = {
     "parameters": ("search seeds", "report seeds"),
     "code": ("search seeds", "report seeds"),
 }
-"""Where a search scores its candidates, and where it confirms one of them. The two scores differ, and only the second decides."""
+"""Where a search scores its candidates, and where it confirms one of them. The scores differ, and only the second decides."""
 
 
 def _scored_on(method: str) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def test_a_starved_process_has_more_time(inside, starved):
 @needs_sandbox
 def test_a_process_that_stays_starved_is_not_to_blame(inside, starved):
     begin = time.monotonic()
-    with pytest.raises(DeadlineExceeded, match="the machine is overloaded: in 4 s .* waited") as caught:
+    with pytest.raises(DeadlineExceeded, match=r"the machine is overloaded: in 4 s .* waited") as caught:
         inside("while True: pass", limits=PATIENT)
     assert caught.value.reason == "MACHINE_OVERLOADED"
     assert 4.0 < time.monotonic() - begin < 15
