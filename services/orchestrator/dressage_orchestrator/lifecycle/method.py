@@ -142,9 +142,6 @@ class Deliverable:
 class MethodSession(Protocol):
     """A method's part of one session. Everything that determines the course happens in the context's steps."""
 
-    confirmed_on = "fresh seeds"
-    """Where `confirm` scores a proposal, for messages."""
-
     def begin(self, first: int) -> None:
         """Prepare for all iterations; by default do nothing.
 

@@ -92,8 +92,6 @@ class CodeMethod(Method):
 class CodeSession(MethodSession):
     """See `lifecycle.method.MethodSession`. One iteration is one round."""
 
-    confirmed_on = "report seeds"
-
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._feedback = FeedbackClass(context)

@@ -54,8 +54,6 @@ class Outcome:
 class SearchSession(MethodSession):
     """The common part of the searches; see `MethodSession`."""
 
-    confirmed_on = "report seeds"
-
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._settings = context.spec.parameters

@@ -46,8 +46,6 @@ class Programs(Proposal):
 class ProgramSession(MethodSession):
     """The common part; see `MethodSession`."""
 
-    confirmed_on = "report states"
-
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._settings = context.spec.program
