@@ -163,6 +163,8 @@ class FakeOrchestrator(
     async def CancelSession(self, request, context):
         await self._record("CancelSession", request, context)
         session = await self._session(request.name, context)
+        if session.state in (session_pb2.SESSION_STATE_SUCCEEDED, session_pb2.SESSION_STATE_EXHAUSTED):
+            return session
         session.state = session_pb2.SESSION_STATE_CANCELLED
         session.state_reason = request.reason
         if self.hold_stream is not None:

@@ -106,7 +106,7 @@ def _python() -> Finding:
 
 
 def _uv() -> Finding:
-    remedy = "https://docs.astral.sh/uv/ (optional)"
+    remedy = "https://docs.astral.sh/uv/ (optional: installs environment packs faster)"
     path = shutil.which("uv")
     if path is None:
         return Finding("uv", "not installed", works=False, remedy=remedy, required=False)

@@ -96,15 +96,21 @@ def _score(iteration: dict[str, Any]) -> str:
 
 
 def _change(iteration: dict[str, Any]) -> str:
-    """Return the planned change of an iteration, else its proposal if it fits in one line."""
+    """Return the planned change of an iteration, else what its proposal consists of, in one line."""
     custom = {name: value for name, value in iteration.get("custom", {}).items() if name != "@type"}
     values = iteration.get("parameters", {}).get("values", [])
     return (
         iteration.get("planned_change", "")
-        or iteration.get("reward", {}).get("latex", "")
+        or _terms(iteration.get("reward", {}))
         or cut(", ".join(f"{name} {value}" for name, value in custom.items()))
         or cut(", ".join(f"{value:g}" for value in values))
     )
+
+
+def _terms(reward: dict[str, Any]) -> str:
+    """Return the names of a reward's terms; without any, its formula."""
+    terms = reward.get("terms", {})
+    return cut(f"reward of {', '.join(terms)}") if terms else str(reward.get("latex", ""))
 
 
 def cut(text: str) -> str:

@@ -132,7 +132,7 @@ def _print_members(assignment: Any) -> None:
     rows = [
         (
             member.name.rpartition("/")[2],
-            f"{member.env_steps:,} of {member.target_env_steps:,}",
+            f"{member.env_steps:,} of {member.target_env_steps:,}" if member.target_env_steps else "",
             return_text(member.metrics["episode_return"], decimals=1) if "episode_return" in member.metrics else "",
             member.failure.message,
         )

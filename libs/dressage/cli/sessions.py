@@ -90,7 +90,7 @@ def cancel(
     reason: Annotated[str, typer.Option(metavar="TEXT", help="Reason, stored with the session.")] = "",
 ) -> None:
     """Cancel a session; its results so far are kept."""
-    _act(lambda client: client.cancel_session(session, reason=reason), "is cancelled", common)
+    _act(lambda client: client.cancel_session(session, reason=reason), "is cancelled", common, ended_before=True)
 
 
 @app.command()
@@ -282,26 +282,31 @@ def _act(
     *,
     needs_server: bool = True,
     resume: bool = False,
+    ended_before: bool = False,
 ) -> None:
     """Change a session and print the effect, or the session as JSON.
 
     :param needs_server: whether the effect comes only when a server continues the session.
     :param resume: whether the effect on an ended session comes only when it is resumed.
+    :param ended_before: whether there is no effect on a session that has ended in another way.
     """
+    from dressage.api.v1 import session_pb2
     from dressage.cli import output, summary
     from dressage.client.aio import ENDED
 
     async def work(connection: Connection) -> Any:
         session = await act(connection.client)
+        if ended_before and session.state in ENDED and session.state != session_pb2.SESSION_STATE_CANCELLED:
+            return session, f"has ended before: {summary.state_name(session.state)}"
         name = f"{session.name.rpartition('/')[2]}{connection.flags}"
         if needs_server and summary.state_now(session, connection) == "interrupted":
-            return session, f" once a server or `dressage sessions watch {name}` resumes it"
+            return session, f"{effect} once a server or `dressage sessions watch {name}` resumes it"
         if resume and session.state in ENDED:
-            return session, f" once `dressage sessions resume {name}` continues it"
-        return session, ""
+            return session, f"{effect} once `dressage sessions resume {name}` continues it"
+        return session, effect
 
-    session, condition = _execute(work, common)
+    session, text = _execute(work, common)
     if common.as_json:
         output.print_json(output.message_dict(session))
     else:
-        print(f"{session.name} {effect}{condition}")
+        print(f"{session.name} {text}")

@@ -29,7 +29,7 @@ REQUEST_TIMEOUT = 60.0
 DEFAULT_BUDGET: Mapping[str, float] = {"vectorised": 25.0, "per_step": 250.0}
 """Milliseconds that one call on 1000 rows may take, by style of reward."""
 JUDGE_BUDGET = 2000.0
-"""Milliseconds that a judge may take for one trajectory."""
+"""Milliseconds of processor time that a judge may take for one trajectory."""
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,9 @@ def examine_judge(
         for label, group in trajectories.items():
             for trajectory in group:
                 judging = f"on a {label.replace('_', ' ')} episode of {trajectory.num_steps} steps"
-                begin = time.perf_counter()
+                begin = time.thread_time()  # processor time: another program's load does not make a judge slow
                 result = run_judge(module, trajectory)
-                slowest = max(slowest, (time.perf_counter() - begin) * 1e3)
+                slowest = max(slowest, (time.thread_time() - begin) * 1e3)
                 if run_judge(module, trajectory) != result:
                     raise JudgeError("deterministic", "the same trajectory gave another result; keep no state.")
                 criteria = criteria or set(result.criteria)
@@ -204,7 +204,8 @@ def examine_judge(
     else:
         failures += _null_control_failures(scores, nulls, threshold)
         if slowest > JUDGE_BUDGET:
-            message = f"the judge is too slow; it may take {JUDGE_BUDGET:g} ms a trajectory. Use array operations."
+            limit = f"{JUDGE_BUDGET:g} ms of processor time a trajectory"
+            message = f"the judge is too slow; it may take {limit}. Use array operations."
             failures.append(CheckFailure("time_budget", 0, message, f"{slowest:.0f} ms"))
     return CheckReport(not failures, failures, {}, "", slowest, "judge", scores)
 
@@ -226,9 +227,10 @@ def _null_control_failures(
 
 
 def dump_stack_after(seconds: float | None) -> None:
-    """Write the stack to standard error after ``seconds``, to report the line of an endless loop."""
+    """Write the stack to standard error after ``seconds``, to report the line of an endless loop, and again after as long: on
+    an overloaded machine the code may begin late."""
     if seconds is not None:
-        faulthandler.dump_traceback_later(seconds)
+        faulthandler.dump_traceback_later(seconds, repeat=True)
 
 
 def check_reward(channel: Channel) -> None:

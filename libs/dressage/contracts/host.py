@@ -26,13 +26,14 @@ from dressage.envs.trajectory import Trajectory
 from dressage.errors import Internal, ResourceExhausted
 from dressage.sandbox import Limits, SandboxFailure, run
 from dressage.sandbox.heartbeat import CEILING_SECONDS
-from dressage.sandbox.limits import MIB
+from dressage.sandbox.limits import MIB, STARVED_FACTOR
 from dressage.sandbox.pipe import MALFORMED, MAX_BYTES, MAX_JSON_BYTES
 from dressage.sandbox.scratch import scratch_folder
 
 CHECK_LIMITS = Limits(
     memory_bytes=1 << 30,
     wall_seconds=30.0,
+    starved_seconds=30.0 * STARVED_FACTOR,
     cpu_seconds=60,
     file_bytes=1 << 20,
     open_files=64,
@@ -85,6 +86,7 @@ def check_reward_in_sandbox(
         more memory than ``limits`` has.
     :returns: the report; whatever the code does is a failure in it, never an exception.
     :raises FailedPrecondition: no sandbox here, and ``allow_unsandboxed`` is not set.
+    :raises DeadlineExceeded: the machine is overloaded (``MACHINE_OVERLOADED``); the same check may succeed later.
     """
     request = {
         "source": source,
@@ -242,7 +244,13 @@ def _scoring_limits(batch: Sequence[Trajectory]) -> Limits:
     wall = (CHECK_LIMITS.wall_seconds or 0.0) + _BUDGET_FACTOR * milliseconds / 1000.0
     size = max(map(_bytes_of, batch)) * len(batch)
     memory = max(CHECK_LIMITS.memory_bytes, _MEMORY_FACTOR * size)
-    return replace(CHECK_LIMITS, memory_bytes=memory, wall_seconds=wall, cpu_seconds=2 * math.ceil(wall))
+    return replace(
+        CHECK_LIMITS,
+        memory_bytes=memory,
+        wall_seconds=wall,
+        starved_seconds=STARVED_FACTOR * wall,
+        cpu_seconds=2 * math.ceil(wall),
+    )
 
 
 def _scored(

@@ -56,6 +56,10 @@ def add_model(
     if not 1 <= max_episode_steps <= _MAX_EPISODE_STEPS:
         expected = f"an integer from 1 to {_MAX_EPISODE_STEPS}"
         raise InvalidArgument(field="max_episode_steps", value=max_episode_steps, expected=expected)
+    if not path.is_file():
+        raise InvalidArgument(
+            field="model", problem="not found", value=str(path), expected="the file of a MuJoCo model"
+        )
     env_id = custom.MODEL + (name or path.stem)
     folder = custom.folder_of(env_id)
     try:

@@ -12,6 +12,7 @@ from dressage.envs.options import EnvOptions
 _WIDTH = 380
 # Fields that exist once for each body or foot: one line describes all of them and lists their names.
 _FAMILIES = ("xpos_", "xvel_", "contact_", "height_", "touching_")
+_SCALE_UNITS = {"_steps": "steps", "_speed": "m/s", "_height": "m"}
 _LAGGING = ("xpos_", "xvel_", "height_", "touching_", "contact_")
 
 
@@ -44,8 +45,18 @@ def describe(card: EnvironmentCard, options: EnvOptions | None = None) -> str:
     lines += ["", f"observation (N, {card.observation_size}), component by component:"]
     lines += _observation(card.observation_components)
     lines += ["", "Scales, measured on the live environment:"]
-    lines += [f"  {name} = {value:g}" for name, value in card.scales.items()]
+    lines += [f"  {name} = {value:g}{_unit_of_scale(name)}" for name, value in card.scales.items()]
     return "\n".join(lines) + "\n"
+
+
+def _unit_of_scale(name: str) -> str:
+    """Return the unit of a scale with a leading space; empty for a return."""
+    return next((f" {unit}" for ending, unit in _SCALE_UNITS.items() if name.endswith(ending)), "")
+
+
+def _unit(unit: str) -> str:
+    """Return a unit with a leading space; empty for a number without one."""
+    return f" {unit}" if unit != "1" else ""
 
 
 def _termination(card: EnvironmentCard, options: EnvOptions) -> str:
@@ -79,12 +90,12 @@ def _fields(card: EnvironmentCard) -> Iterator[str]:
         first = entries[0]
         shape = ", ".join(("N", *map(str, first.shape))) if first.shape else "N,"
         if len(entries) == 1:
-            yield f"  {first.name} ({shape}) {first.unit} — {first.meaning}"
+            yield f"  {first.name} ({shape}){_unit(first.unit)} — {first.meaning}"
             continue
         names = ", ".join(entry.name for entry in entries)
         family = next(prefix for prefix in _FAMILIES if first.name.startswith(prefix))
         body = first.name.removeprefix(family)
-        text = f"each ({shape}) {first.unit} — {_generic(first.meaning, body)}: {names}"
+        text = f"each ({shape}){_unit(first.unit)} — {_generic(first.meaning, body)}: {names}"
         yield from textwrap.wrap(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     if any(entry.name.startswith(_LAGGING) for entry in card.fields):
         yield "  (xpos_*, xvel_*, height_*, touching_* and contact_* lag by up to one physics substep, as in stock Gymnasium.)"
@@ -111,7 +122,7 @@ def _action(card: EnvironmentCard) -> Iterator[str]:
         return
     yield f"Action ({card.action_kind}), shape (N, {card.action_size}):"
     for index, part in enumerate(card.action):
-        yield f"  [{index}] {part.name} in [{part.low:g}, {part.high:g}] {part.unit} — {part.meaning}"
+        yield f"  [{index}] {part.name} in [{part.low:g}, {part.high:g}]{_unit(part.unit)} — {part.meaning}"
 
 
 def _observation(components: tuple[ObservationComponent, ...]) -> Iterator[str]:

@@ -17,6 +17,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from dressage import errors
@@ -157,7 +158,7 @@ class LocalStack:
         return await self._start(package, _settings_of(package, values))
 
     async def _start(self, package: str, settings: Any) -> RunningService:
-        wiring = importlib.import_module(f"{package}.wiring")
+        wiring = _imported(f"{package}.wiring")
         service: RunningService = await wiring.start(settings)
         self._stops.append(service.stop)
         return service
@@ -263,12 +264,20 @@ def check_exposure(address: str, token: str | None, *, field: str = "--address")
 
 
 def _settings_type(package: str) -> Any:
+    return _imported(f"{package}.settings").Settings
+
+
+def _imported(module: str) -> ModuleType:
+    """Import a module of a service.
+
+    :raises FailedPrecondition: if a package that it needs is not installed.
+    """
     try:
-        return importlib.import_module(f"{package}.settings").Settings
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise errors.FailedPrecondition(
-            f"the local stack needs {error.name}, which is not installed: {install_command('local')}, "
-            "or give a server with --address",
+            f"the services on this machine need {error.name}, which is not installed: {install_command('local')}, "
+            "or name a server (--address)",
             reason="MISSING_EXTRA",
         ) from error
 

@@ -48,9 +48,11 @@ def run(
 ) -> Message:
     """Start ``target``, send it one request, return its reply, and end it.
 
-    ``limits.wall_seconds`` is required: it is the deadline of the call. Other arguments as in `SandboxProcess.start`.
+    ``limits.wall_seconds`` is required: with ``limits.starved_seconds`` it is the deadline of the call. Other arguments as in
+    `SandboxProcess.start`.
 
     :raises SandboxFailure: there is no valid reply; ``kind`` is the cause.
+    :raises DeadlineExceeded: the machine is overloaded (``MACHINE_OVERLOADED``); the same call may succeed later.
     """
     if limits.wall_seconds is None:
         raise InvalidArgument(field="limits.wall_seconds", value=None, expected="the deadline of the call in seconds")
@@ -67,7 +69,7 @@ def run(
         allow_unsandboxed=allow_unsandboxed,
     )
     # The monitor ends the process at the deadline, which closes the channel; the margin covers the time to end it.
-    margin = limits.wall_seconds + 10.0
+    margin = max(limits.wall_seconds, limits.starved_seconds or 0.0) + 10.0
     with process:
         try:
             process.channel.send(request, timeout=margin)
@@ -82,5 +84,8 @@ def run(
             ended = process.wait(math.ceil(margin)) or process.kill()
             if ended.kind == "ok":
                 raise SandboxFailure("error", "it ended without a reply", ended.stderr_tail) from None
+            if ended.kind == "starved":
+                message = f"the machine is overloaded: {ended.reason}. End other programs, or try again later"
+                raise DeadlineExceeded(message, reason="MACHINE_OVERLOADED") from None
             outside = ended.kind == "killed" and not ended.bound and -ended.code in _ENDING_SIGNALS
             raise SandboxFailure(ended.kind, ended.reason, ended.stderr_tail, outside=outside) from None

@@ -10,6 +10,9 @@ from dressage.sandbox.heartbeat import CEILING_SECONDS
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
+STARVED_FACTOR = 4.0
+"""``starved_seconds`` as a multiple of ``wall_seconds`` for calls of generated code."""
+_OPTIONAL = ("cpu_seconds", "wall_seconds", "starved_seconds", "address_space_bytes", "call_seconds")
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,9 @@ class Limits:
     """Processor time over all threads, whole seconds; None: unlimited."""
     wall_seconds: float | None = None
     """Time since the start of the process or the assignment of its target, on the parent's monotonic clock; None: unlimited."""
+    starved_seconds: float | None = None
+    """Wall-clock limit where the process waits for a processor: such waits then do not count towards ``wall_seconds``, and a
+    process that reaches this limit is not to blame (`Exit.kind` "starved"). None: ``wall_seconds`` counts all time."""
     file_bytes: int = 1 * GIB
     """Size of any file that it writes."""
     open_files: int = 256
@@ -39,7 +45,7 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if value is None and field.name in ("cpu_seconds", "wall_seconds", "address_space_bytes", "call_seconds"):
+            if value is None and field.name in _OPTIONAL:
                 continue
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
                 raise InvalidArgument(field=f"limits.{field.name}", value=value, expected="a positive number")

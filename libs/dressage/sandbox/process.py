@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -27,13 +28,14 @@ from typing import Any, Literal, Self
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox import child
 from dressage.sandbox.capabilities import capabilities
+from dressage.sandbox.deadline import overdue, run_delay
 from dressage.sandbox.heartbeat import STACK_SIGNAL, Page, StallWatch, thread_time
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import MAX_BYTES, Channel
 from dressage.sandbox.scratch import scratch_size
 from dressage.sandbox.usage import Usage, usage_of
 
-ExitKind = Literal["ok", "timeout", "stalled", "memory", "killed", "error"]
+ExitKind = Literal["ok", "timeout", "starved", "stalled", "memory", "killed", "error"]
 
 _POLL_SECONDS = 0.025
 _SCRATCH_POLL_SECONDS = 1.0
@@ -52,8 +54,9 @@ class Exit:
     """How a sandboxed process ended."""
 
     kind: ExitKind
-    """ok: by itself, code 0; timeout: wall-clock or processor time; stalled: a call of generated code did not return; memory;
-    killed: another limit, `kill`, or an external signal; error: by itself, another code (an exception, or no sandbox)."""
+    """ok: by itself, code 0; timeout: wall-clock or processor time; starved: the machine gave it too little processor time;
+    stalled: a call of generated code did not return; memory; killed: another limit, `kill`, or an external signal; error: by
+    itself, another code (an exception, or no sandbox)."""
     code: int
     """Exit code, or the negative number of the signal."""
     reason: str
@@ -90,14 +93,7 @@ def _has_packages(folder: str) -> bool:
 
 def _environment(scratch: Path, threads: int, extra: Mapping[str, str], folders: Sequence[str]) -> dict[str, str]:
     count = str(threads)
-    pools = (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-        "NPROC",
-        "PJRT_NPROC",
-    )
+    pools = (*(f"{name}_NUM_THREADS" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR")), "NPROC", "PJRT_NPROC")
     return {
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
@@ -144,7 +140,7 @@ class SandboxProcess:
         self._exit: Exit | None = None
         self._started, self._ended, self._killed = threading.Event(), threading.Event(), threading.Event()
         self._usage = Usage()
-        self._begin = time.monotonic()
+        self._begin, self._delayed_before = time.monotonic(), 0.0
         self._awaits_target = False
         self._python = sys.executable
         self._companion: Channel | None = None
@@ -233,7 +229,8 @@ class SandboxProcess:
         :raises ChannelClosed: the process has ended.
         """
         _check_target(target)
-        self._begin, self._awaits_target = time.monotonic(), False
+        self._begin, self._delayed_before = time.monotonic(), run_delay(self.pid)
+        self._awaits_target = False
         self.channel.send({"target": target}, timeout=_START_TIMEOUT)
 
     @property
@@ -391,8 +388,9 @@ class SandboxProcess:
         if self._killed.is_set():
             # `kill` was called before the process existed or during its start.
             return "killed", "it was killed by its owner"
-        if limits.wall_seconds is not None and not self._awaits_target and elapsed > limits.wall_seconds:
-            return "timeout", f"it ran longer than {limits.wall_seconds:g} s"
+        expired = not self._awaits_target and elapsed > (limits.wall_seconds or math.inf)
+        if expired and (late := overdue(limits, elapsed, run_delay(self.pid) - self._delayed_before)) is not None:
+            return late
         if usage.memory_bytes > limits.memory_bytes:
             return "memory", _memory_reason(usage.memory_bytes, limits)
         if usage.threads > limits.processes:
@@ -409,7 +407,9 @@ class SandboxProcess:
         kind, reason = violation or self._cause(code)
         # When the kernel kills a process because memory runs out, its main thread appears to have ended too.
         over_limit = violation is not None and not leader_ended and not self._killed.is_set()
-        bound = over_limit or kind in ("timeout", "stalled", "memory") or -code in _BOUND_SIGNALS
+        bound = (
+            (over_limit and kind != "starved") or kind in ("timeout", "stalled", "memory") or -code in _BOUND_SIGNALS
+        )
         return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
 
     def _cause(self, code: int) -> tuple[ExitKind, str]:

@@ -14,7 +14,6 @@ PHASES = {
     session_pb2.PHASE_CHECK: "checking",
     session_pb2.PHASE_EVALUATE: "training",
     session_pb2.PHASE_JUDGE: "judging",
-    session_pb2.PHASE_CONFIRM: "confirming on fresh seeds",
     session_pb2.PHASE_DELIVER: "drawing videos",
     session_pb2.PHASE_DONE: "done",
     session_pb2.PHASE_APPROVE: "waiting for your approval",
@@ -34,6 +33,8 @@ def phase_text(phase: session_pb2.Phase.ValueType, method: str = "") -> str | No
 
     :param method: name of its method; empty means `reward`.
     """
+    if phase == session_pb2.PHASE_CONFIRM:
+        return f"confirming on {_scored_on(method)[1]}"
     return (PHASES if method in ("", "reward") else SEARCH_PHASES).get(phase)
 
 
@@ -205,14 +206,20 @@ _SCORED_ON = {
     "parameters": ("search seeds", "report seeds"),
     "code": ("search seeds", "report seeds"),
 }
-"""Where a search scores its candidates, and where it confirms one of them. The two scores differ."""
+"""Where a search scores its candidates, and where it confirms one of them. The scores differ, and only the second decides."""
+
+
+def _scored_on(method: str) -> tuple[str, str]:
+    """Return where an iteration is scored, empty if that needs no name, and where it is confirmed."""
+    return _SCORED_ON.get(method, ("", "fresh seeds"))
 
 
 def _format_scored(scored: event_pb2.Scored, method: str) -> str:
-    first, again = _SCORED_ON.get(method, ("", "fresh seeds"))
+    first, again = _scored_on(method)
     basis = again if scored.confirmed else first
     verdict = "passed" if scored.passed else "not passed"
-    return f"score{basis and f' on {basis}'} {score_text(scored.score)}, {verdict}"
+    decides = scored.confirmed or method not in _SCORED_ON
+    return f"score{basis and f' on {basis}'} {score_text(scored.score)}{f', {verdict}' if decides else ''}"
 
 
 def _format_screened(screened: event_pb2.Screened) -> str | None:

@@ -87,8 +87,8 @@ def _source(env_id: str) -> Path | None:
             return candidate
     spec = importlib.util.find_spec(top)  # of a top-level name: imports nothing
     if spec is None or spec.origin is None:
-        expected = "the name of a Python module in the current folder, or of an installed one"
-        raise InvalidArgument(field="module", value=top, expected=expected)
+        expected = "a Python module in the current folder, or an installed one"
+        raise InvalidArgument(field="module", problem="not found", value=top, expected=expected)
     origin = Path(spec.origin)
     place = origin.parent if origin.name == "__init__.py" else origin
     return None if str(place.parent) in import_path() else place

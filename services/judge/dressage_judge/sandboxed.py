@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from dressage.errors import DeadlineExceeded, ResourceExhausted
 from dressage.programs.languages.description import Description
 from dressage.programs.languages.sandboxed import read_replies_in_sandbox
 from dressage.sandbox import Limits
+from dressage.sandbox.limits import STARVED_FACTOR
 from dressage.sandbox.machine import UNKNOWN, Machine
 
 from dressage_judge import metrics
@@ -287,19 +289,24 @@ class JudgeFailure(Exception):
 
 
 def limits_for(timeout: float | None, *, seconds: float, rollouts: int = 0) -> Limits:
-    """Return the limits of one sandboxed call: more time for more rollouts, but not beyond the caller's deadline.
+    """Return the limits of one sandboxed call: more time for more rollouts and on an overloaded machine, but not beyond the
+    caller's deadline.
 
     :param timeout: seconds until the caller's deadline.
     :param seconds: wall-clock limit of a call with few rollouts.
     :raises DeadlineExceeded: if too little time is left.
     """
     extra = _SECONDS_PER_ROLLOUT * max(0, rollouts - 8)
-    wall = seconds + extra
-    if timeout is not None:
-        wall = min(wall, timeout - MARGIN_SECONDS)
+    left = math.inf if timeout is None else timeout - MARGIN_SECONDS
+    wall = min(seconds + extra, left)
     if wall < _LEAST_SECONDS:
         raise _too_late()
-    return replace(CHECK_LIMITS, wall_seconds=wall, cpu_seconds=round((CHECK_LIMITS.cpu_seconds or 60) + extra))
+    return replace(
+        CHECK_LIMITS,
+        wall_seconds=wall,
+        starved_seconds=min(STARVED_FACTOR * wall, left),
+        cpu_seconds=round((CHECK_LIMITS.cpu_seconds or 60) + extra),
+    )
 
 
 def _batches(trajectories: Sequence[Trajectory]) -> list[tuple[int, int]]:

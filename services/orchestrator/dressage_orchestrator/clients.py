@@ -17,6 +17,7 @@ from dressage.api.v1 import session_pb2 as session_pb
 from dressage.errors import (
     DressageError,
     Internal,
+    InvalidArgument,
     ResourceExhausted,
     Unavailable,
 )
@@ -25,6 +26,8 @@ from dressage.serving import conversation
 from dressage.serving.conversation import converse
 from dressage.serving.costs import add_cost, attach_cost, attached_cost
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
+
+from dressage_orchestrator.models import TEMPLATE
 
 T = TypeVar("T")
 Tool = Callable[[Mapping[str, Any]], str]
@@ -146,6 +149,20 @@ def _in_thread(tool: Tool) -> conversation.Tool:
         return await asyncio.to_thread(tool, arguments)
 
     return run
+
+
+async def configured(agent: AgentClient, entry: session_pb.RoleModel, *, field: str) -> agent_pb.DescribeModelResponse:
+    """Return the description of a model.
+
+    :param field: names the model in the error.
+    :raises InvalidArgument: if no key or address is configured for it.
+    """
+    described = await agent.describe(entry.model, entry.api_base)
+    if not described.configured:
+        problem = described.problem or "no key is configured for it"
+        message = f"{field}: {entry.model!r} cannot be used: {problem}. {TEMPLATE!r} needs no key"
+        raise InvalidArgument(message, field=field, reason="MODEL_NOT_CONFIGURED")
+    return described
 
 
 class JudgeClient:

@@ -24,7 +24,7 @@ from dressage.sandbox.machine import Machine
 from dressage.serving.access import current_principal
 
 from dressage_orchestrator import resource_names, threads
-from dressage_orchestrator.clients import AgentClient, JudgeClient
+from dressage_orchestrator.clients import AgentClient, JudgeClient, configured
 from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import events, request_ids, retention, sessions, speeds
 from dressage_orchestrator.database.driver_errors import domain_error
@@ -199,15 +199,8 @@ class Sessions:
         """Refuse a model that is not configured; return whether it is a language model."""
         if entry.model == TEMPLATE:
             return False
-        described = await self._agent.describe(entry.model, entry.api_base)
-        if not described.configured:
-            problem = described.problem or "no key is configured for it"
-            field = "spec.model" if entry.model == spec.model and not entry.api_base else "spec.roles"
-            message = (
-                f"{field}: {entry.model!r} is not configured: {problem}. Set the provider's key where models are "
-                f"called (for `dressage run`, `dressage serve` or llm-agent), or use {TEMPLATE!r}"
-            )
-            raise InvalidArgument(message, field=field, reason="MODEL_NOT_CONFIGURED")
+        field = "spec.model" if entry.model == spec.model and not entry.api_base else "spec.roles"
+        described = await configured(self._agent, entry, field=field)
         priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
         if spec.budget.HasField("dollars") and described.language_model and not priced:
             expected = f"no limit in dollars, because the price of {entry.model!r} is unknown. Limit the tokens instead"

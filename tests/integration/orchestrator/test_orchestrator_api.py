@@ -144,6 +144,10 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
 
     ask = intent_api.ElicitRequest(intent="run", environment="environments/Hopper-v5", model="test/m")
     assert (await stack.intents.Elicit(ask)).criteria[0].title == "speed"
+    ask.model = "openai/gpt-4o"
+    refusal = await refused(stack.intents.Elicit(ask))
+    assert isinstance(refusal, InvalidArgument) and refusal.reason == "MODEL_NOT_CONFIGURED", "no call of the provider"
+    assert refusal.message.startswith("model: 'openai/gpt-4o' cannot be used: no OPENAI_API_KEY")
 
     stack.store.put("sessions/x/policy/w.safetensors", b"0123456789" * 300_000)
     stack.store.put("sessions/x/a.json", b"{}")

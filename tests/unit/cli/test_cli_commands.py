@@ -245,6 +245,7 @@ def test_sessions_are_listed_shown_and_acted_on(server: Background, capsys: pyte
     assert "next iteration once `dressage sessions resume s1" in capsys.readouterr().out  # it has ended
     assert invoke(["sessions", "lineage", "s1"]) == 0
     assert "effort was too dear" in capsys.readouterr().out
+    assert invoke(["sessions", "cancel", "s1"]) == 0 and "has ended before: succeeded" in capsys.readouterr().out
     for action in (["cancel"], ["resume", "--iterations", "2"], ["delete", "--force"], ["undelete"]):
         assert invoke(["sessions", action[0], "s1", *action[1:], "--json"]) == 0
         assert document(capsys)["name"] == "sessions/s1"

@@ -21,7 +21,7 @@ from dressage.cli import run
 from dressage.cli.serve import console_url, default_console
 from dressage.client import AsyncClient
 from dressage.client.discovery import is_loopback
-from dressage.local import connection
+from dressage.local import connection, stack
 from dressage.local.connection import ServerOptions as Where
 from dressage.local.stack import LocalStack, _reachable
 from pydantic_settings import BaseSettings
@@ -328,3 +328,14 @@ async def test_ctrl_c_detaches_from_a_joined_server(capsys: pytest.CaptureFixtur
     assert session.state == session_pb2.SESSION_STATE_RUNNING
     assert not fake.requests["CancelSession"]
     assert "dressage sessions cancel a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["settings", "wiring"])
+def test_a_bare_wheel_names_the_extra(monkeypatch: pytest.MonkeyPatch, part: str):
+    def missing(module: str) -> types.ModuleType:
+        raise ModuleNotFoundError("No module named 'httpx'", name="httpx")
+
+    monkeypatch.setattr(stack.importlib, "import_module", missing)
+    with pytest.raises(errors.FailedPrecondition, match=r"need httpx, which is not installed: .*local") as caught:
+        stack._imported(f"dressage_llm_agent.{part}")
+    assert caught.value.reason == "MISSING_EXTRA"

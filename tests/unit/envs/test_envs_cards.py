@@ -164,6 +164,12 @@ def test_the_description_names_everything_and_stays_compact(card: EnvironmentCar
     assert all(len(line) < 400 for line in text.splitlines())
 
 
+def test_the_description_has_units() -> None:
+    text = describe(load_card("HalfCheetah-v5"))
+    assert "standing_height = 0.5676 m\n" in text and " m/s\n" in text and "random_episode_steps = 1000 steps" in text
+    assert "bthigh in [-1, 1] — motor" in text and "touching_bfoot (N,) — 1 when" in text
+
+
 @pytest.mark.parametrize("card", list_cards(), ids=lambda card: card.id)
 def test_cards_survive_json(card: EnvironmentCard) -> None:
     assert EnvironmentCard.from_dict(json.loads(json.dumps(card.to_dict()))) == card

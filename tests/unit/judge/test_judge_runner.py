@@ -141,6 +141,8 @@ def test_limits_grow_with_the_rollouts_up_to_the_deadline() -> None:
     assert limits_for(None, seconds=20).wall_seconds == 20
     assert limits_for(6.0, seconds=20).wall_seconds == 5
     assert limits_for(None, seconds=20, rollouts=30).wall_seconds == 64
+    assert limits_for(None, seconds=20).starved_seconds == 80
+    assert limits_for(41.0, seconds=20).starved_seconds == 40
     with pytest.raises(DeadlineExceeded):
         limits_for(1.5, seconds=20)
 

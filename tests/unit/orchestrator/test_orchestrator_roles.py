@@ -109,7 +109,7 @@ def test_other_errors_are_not_waited_for():
     assert not provider.pauses
 
 
-@pytest.mark.parametrize("reason", ["LLM_AGENT_BUSY", "SANDBOX_QUEUE_FULL", "SANDBOX_TIMEOUT"])
+@pytest.mark.parametrize("reason", ["LLM_AGENT_BUSY", "SANDBOX_QUEUE_FULL", "SANDBOX_TIMEOUT", "MACHINE_OVERLOADED"])
 def test_a_place_is_waited_for_longer_than_an_outage(reason):
     provider = Provider(*[ResourceExhausted("64 tasks are running", reason=reason) for _ in range(100)], *down(2))
     provider.run(60.0, queue_seconds=3600.0)

@@ -96,7 +96,8 @@ class LitellmProvider:
         sent, received = _prices(litellm, model)
         missing = [] if key else _missing_keys(litellm, model)
         supports_images, supports_video = vision_support(litellm, model, self._vision)
-        problem = f"no key is configured: set {', '.join(missing)}" if missing else ""
+        process = "the process that calls models (`dressage run`, `dressage serve` or llm-agent)"
+        problem = f"no key is configured; set {', '.join(missing)} for {process}" if missing else ""
         return ModelDescription(
             model,
             language_model=True,

@@ -130,5 +130,6 @@ def _summary(result: agent_pb.TaskResult) -> str:
         "reflection": result.reflection.text,
         "programs": next(iter(result.programs.programs), ""),
     }.get(result.WhichOneof("result") or "", "")
-    line = text.strip().partition("\n")[0]
+    paragraph = text.strip().partition("\n\n")[0]
+    line = " ".join(paragraph.split())
     return line if len(line) <= _MAX_SUMMARY else line[: _MAX_SUMMARY - 1] + "…"

@@ -132,7 +132,7 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
     again = work.confirm(number, proposal)
     _emit_score(context, number, again, confirmed=True)
     if not again.passed:
-        message = f"iteration {number} scored {evaluated.score:.2f}, but {again.score:.2f} on fresh seeds: not passed"
+        message = f"iteration {number} scored {evaluated.score:.2f}, but {again.score:.2f} when confirmed: not passed"
         context.step(
             f"warn:confirm:{number}",
             lambda: context.store.warn("NOT_CONFIRMED", message, iteration=number, key=f"confirm:{number}"),

@@ -24,8 +24,10 @@ Result = TypeVar("Result")
 
 PROVIDER = frozenset({"LLM_UNAVAILABLE", "LLM_RATE_LIMITED", "LLM_TIMEOUT", "LLM_MALFORMED_RESPONSE"})
 """Reasons of errors of a provider that pass without a change of the request."""
-OVERLOAD = frozenset({"LLM_AGENT_BUSY", "SANDBOX_QUEUE_FULL", "SANDBOX_TIMEOUT", "RENDER_QUEUE_FULL"})
-"""Reasons of a service that has no place for a call now, or had none until the call's deadline."""
+OVERLOAD = frozenset(
+    {"LLM_AGENT_BUSY", "SANDBOX_QUEUE_FULL", "SANDBOX_TIMEOUT", "MACHINE_OVERLOADED", "RENDER_QUEUE_FULL"}
+)
+"""Reasons of a service that has no place or no processor for a call now, or had none until the call's deadline."""
 _CUT = frozenset({"CANCELLED"})
 """Reasons of a call that a server cut when it stopped."""
 DEFAULT_SECONDS = 600.0

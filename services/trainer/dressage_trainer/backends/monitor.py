@@ -72,7 +72,7 @@ class Monitor:
         if not full or any(seen != name or share <= _DOMINANT_SHARE for seen, share in self._shares):
             return []
         share = self._shares[-1][1]
-        return [Warn("REWARD_TERM_DOMINATES", f"the term {name} is {share:.0%} of the reward's magnitude")]
+        return [Warn("REWARD_TERM_DOMINATES", f"the term {name} is {100 * share:.0f} % of the reward's magnitude")]
 
     def _policy(self, row: Row) -> list[Warn]:
         warnings = []
@@ -126,5 +126,10 @@ class Monitor:
         no_rise = abs(change) + _MISSED * error <= span / 4
         if not (level and no_rise) and span > _NOISE * error:
             return []
-        text = f"from the third to the last quarter of training the return changed by {change:.3g}"
-        return [Warn("PLATEAU", f"{text} (standard error {error:.2g}), where the whole curve spans {span:.3g}")]
+        amounts = f"by {_amount(change)} (standard error {_amount(error)}) of the {_amount(span)} that its curve spans"
+        return [Warn("PLATEAU", f"the return changed little from the third to the last quarter of training: {amounts}")]
+
+
+def _amount(value: float) -> str:
+    """Return a return as text: `0.093`, `93.7`, `2,080`."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

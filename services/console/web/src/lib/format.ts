@@ -115,6 +115,22 @@ export function scoreText(value: number, method: string): string {
   return method === 'reward' ? value.toFixed(2) : short(value)
 }
 
+/** Where a search scores its candidates, and where it confirms one of them; only the second score decides. */
+const SCORED_ON: Record<string, [string, string]> = {
+  program: ['search states', 'report states'],
+  parameters: ['search seeds', 'report seeds'],
+  code: ['search seeds', 'report seeds'],
+}
+
+/** The score of an iteration with what it is measured on, and whether it passes. */
+export function scoredText({ score, confirmed, passed }: { score: number; confirmed: boolean; passed: boolean }, method: string): string {
+  const bases = SCORED_ON[method]
+  const [first, again] = bases ?? ['', 'fresh seeds']
+  const basis = confirmed ? again : first
+  const verdict = confirmed || bases === undefined ? `, ${passed ? 'passed' : 'not passed'}` : ''
+  return `${scoreText(score, method)}${basis && ` on ${basis}`}${verdict}`
+}
+
 /** The number of a goal such as `a mean return of 475`, as text. */
 export function goalNumber(goal: string): string {
   return short(Number(/-?\d+(\.\d+)?/.exec(goal)?.[0] ?? 0))

@@ -13,6 +13,7 @@ import {
   SessionSchema,
 } from '../../src/gen/dressage/v1/session_pb'
 import { criteriaFile, runCommand } from '../../src/lib/command'
+import { scoredText } from '../../src/lib/format'
 import { matrixOf } from '../../src/lib/matrix'
 import { formatProgram } from '../../src/lib/program'
 import { spendBy } from '../../src/lib/spend'
@@ -49,6 +50,15 @@ describe('the return of episodes in training', () => {
     const live = new SessionLive()
     for (const [at, [steps, episodes, value]] of [[10, 2, 1], [20, 3, 2], [10, 3, 5]].entries()) live.add(progress(at + 1, steps!, episodes!, value!))
     expect(live.iterations.get(1)!.members.get('default-s0')!.metrics.get('episode_return')).toEqual({ x: [10], y: [5] })
+  })
+})
+
+describe('the score of an iteration', () => {
+  it('is named, and only the score that decides has a verdict', () => {
+    const first = { score: 1, confirmed: false, passed: false }
+    const again = { score: 0.98, confirmed: true, passed: false }
+    expect([first, again].map((scored) => scoredText(scored, 'program'))).toEqual(['1 on search states', '0.98 on report states, not passed'])
+    expect([first, again].map((scored) => scoredText(scored, 'reward'))).toEqual(['1.00, not passed', '0.98 on fresh seeds, not passed'])
   })
 })
 

@@ -141,7 +141,7 @@ class ProgramSearch(ProgramSession):
             return True
         message = (
             f"a program with a mean return of {latest.score:.4g} on search states has {mean_return:.4g} on report states, "
-            f"below {self._settings.target:g}: the search continues"
+            f"below {self._settings.target:g}: the rest of the budget is searched from another seed"
         )
         self._context.step(
             f"warn:stage:{number}:{latest.chosen}",

@@ -70,7 +70,7 @@ def diagnose(
     diagnostics += [entry for member in members for entry in _dominating(member.metrics)]
     scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
     if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:
-        message = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; the mean hides luck"
+        message = f"seeds disagree: from {min(scores):.2f} to {max(scores):.2f}; chance contributes to the mean"
         diagnostics.append(Diagnostic("SEEDS_DISAGREE", message))
     return list({entry.reason: entry for entry in reversed(diagnostics)}.values())[::-1]
 
@@ -106,7 +106,7 @@ def _plateau(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
     if reach <= 0 or gain > _FLAT * reach:
         return []
     share = max(gain, 0.0) / reach
-    message = f"the return has gained {share:.0%} of its range since {points[middle - 1].env_step} steps"
+    message = f"the return has gained {100 * share:.0f} % of its range since {points[middle - 1].env_step:,} steps"
     return [Diagnostic("PLATEAU", message)]
 
 
@@ -120,7 +120,7 @@ def _dominating(metrics: Mapping[str, float]) -> list[Diagnostic]:
     share = sizes[name] / total
     if share <= _DOMINANT:
         return []
-    return [Diagnostic("REWARD_TERM_DOMINATES", f"the term {name} is {share:.0%} of the reward's magnitude")]
+    return [Diagnostic("REWARD_TERM_DOMINATES", f"the term {name} is {100 * share:.0f} % of the reward's magnitude")]
 
 
 def without_best(iterations: Sequence[v1.Iteration]) -> int:

@@ -4,12 +4,12 @@ import { Badge, Group, ScrollArea, Stack, Text } from '@mantine/core'
 import { Panel } from '../../components/basics'
 import type { Event } from '../../gen/dressage/v1/event_pb'
 import { AssignmentState, RunState } from '../../gen/dressage/v1/session_pb'
-import { clock, lastPart, phaseName, seconds, short, stateName } from '../../lib/format'
+import { clock, lastPart, phaseName, scoredText, seconds, short, stateName } from '../../lib/format'
 import type { TabProps } from './SessionPage'
 
 const MOST = 500
 
-function describe({ payload: { case: kind, value } }: Event): [string, string] {
+function describe({ payload: { case: kind, value } }: Event, method: string): [string, string] {
   switch (kind) {
     case 'stateChanged':
       return ['state', [stateName(value.state), value.reason].filter(Boolean).join(': ')]
@@ -44,7 +44,7 @@ function describe({ payload: { case: kind, value } }: Event): [string, string] {
     case 'searchImproved':
       return ['improvement', `${short(value.improvement?.score ?? 0)} after ${value.improvement?.evaluated} candidates`]
     case 'scored':
-      return ['score', `${short(value.score)}${value.confirmed ? ' on fresh seeds' : ''}, ${value.passed ? 'passed' : 'not passed'}`]
+      return ['score', scoredText(value, method)]
     case 'programsCollected':
       return ['programs', `${value.kept} of ${value.requested} replies kept, ${value.distinct} different`]
     case 'trainingStopped':
@@ -54,14 +54,14 @@ function describe({ payload: { case: kind, value } }: Event): [string, string] {
   }
 }
 
-export function Events({ live }: TabProps) {
+export function Events({ live, session }: TabProps) {
   const shown = live.session.events.slice(-MOST).toReversed()
   return (
     <Panel title="Events" right={<Text size="xs" c="dimmed" className="numbers">{`newest first, ${Math.min(MOST, live.session.events.length)} of ${live.session.events.length}`}</Text>}>
       <ScrollArea.Autosize mah={640} viewportProps={{ tabIndex: 0, role: 'log', 'aria-label': 'Events' }}>
         <Stack gap={4}>
           {shown.map((event) => {
-            const [word, text] = describe(event)
+            const [word, text] = describe(event, session.method)
             const time = seconds(event.time)
             return (
               <Group key={String(event.sequence)} gap="sm" wrap="nowrap" align="flex-start">

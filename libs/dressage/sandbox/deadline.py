@@ -1,0 +1,40 @@
+"""The wall-clock limit of a sandboxed process, which does not count the time in which the process waits for a processor.
+
+On an overloaded machine a process gets a fraction of a processor, and correct code would exceed its limit. The kernel counts
+how long a thread is ready to run and does not run (run delay). Sleep and suspension are no run delay, so a process that sleeps
+ends at its limit. A process that starts many threads to delay its main thread uses up its processor time instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Literal
+
+from dressage.sandbox.limits import Limits
+
+
+def run_delay(pid: int) -> float:
+    """Return how many seconds the main thread of a process has waited for a processor; 0 where the kernel does not count."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
+
+
+def overdue(limits: Limits, elapsed: float, delayed: float) -> tuple[Literal["timeout", "starved"], str] | None:
+    """Return how a process exceeds its wall-clock limit, and the reason in a sentence; None if it does not.
+
+    :param elapsed: seconds since its start.
+    :param delayed: seconds of these in which it waited for a processor. Without ``limits.starved_seconds`` they count as well.
+    """
+    if limits.wall_seconds is None:
+        return None
+    if limits.starved_seconds is None:
+        delayed = 0.0
+    own = elapsed - delayed
+    if own > limits.wall_seconds:
+        waited = f", without {delayed:.0f} s of waiting for a processor" if delayed >= 1 else ""
+        return "timeout", f"it ran longer than {limits.wall_seconds:g} s{waited}"
+    if limits.starved_seconds is not None and elapsed > limits.starved_seconds:
+        return "starved", f"in {elapsed:.0f} s a sandboxed process waited {delayed:.0f} s for a processor"
+    return None
