@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 
-import { compact, short } from '../lib/format'
+import { compact, isolated, short } from '../lib/format'
 
 /** `low` and `high`, if given, are drawn as a band behind the line. */
 export type Line = { label: string; x: number[]; y: number[]; color: string; dash?: boolean; dots?: boolean; low?: number[]; high?: number[] }
@@ -82,7 +82,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
           ? ''
           : `${compact(chart.data[0][at] ?? 0)}: ${values
               .slice(0, 6)
-              .map(([label, value]) => `${shown.length > 1 ? `${label} ` : ''}${short(value!)}`)
+              .map(([label, value]) => `${shown.length > 1 ? `${isolated(label)} ` : ''}${short(value!)}`)
               .join('  ')}`
     }
     const ink = style.getPropertyValue('--mantine-color-dimmed').trim()
@@ -248,8 +248,10 @@ export function Legend({ lines }: { lines: { label: string; color: string }[] })
     <Group gap="md" wrap="wrap">
       {lines.map((line) => (
         <Group key={line.label} gap={6} wrap="nowrap">
-          <Box w={14} h={3} bg={line.color} />
-          <Text size="xs">{line.label}</Text>
+          <Box w={14} h={3} bg={line.color} className="whole" />
+          <Text size="xs" className="plain">
+            {line.label}
+          </Text>
         </Group>
       ))}
     </Group>

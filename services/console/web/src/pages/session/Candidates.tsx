@@ -3,7 +3,7 @@ import { Badge, Box, Button, Group, Pagination, Stack, Table, Text, Tooltip } fr
 import { useState } from 'react'
 
 import { CodeView } from '../../components/CodeView'
-import { Panel } from '../../components/basics'
+import { Panel, Plain } from '../../components/basics'
 import type { Iteration } from '../../gen/dressage/v1/session_pb'
 import { short } from '../../lib/format'
 import { formatProgram } from '../../lib/program'
@@ -118,11 +118,7 @@ export function Candidates({ iteration }: { iteration: Iteration }) {
         {rows.length > PER_PAGE && <Pagination size="sm" total={Math.ceil(rows.length / PER_PAGE)} value={page} onChange={setPage} />}
         {shown !== undefined && (
           <Box>
-            {shown.note !== '' && (
-              <Text size="sm" className="plain" mb="xs">
-                {shown.note}
-              </Text>
-            )}
+            {shown.note !== '' && <Plain mb="xs">{shown.note}</Plain>}
             <CodeView code={shown.source} language={shown.language} label={`candidate ${shown.number}`} maxHeight={420} />
           </Box>
         )}

@@ -8,7 +8,7 @@ import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { lazy, Suspense, useState } from 'react'
 
 import { errorText, isNotFound, sessions } from '../../api/clients'
-import { Empty, Fact, Problem, StateBadge } from '../../components/basics'
+import { Empty, Fact, Plain, Problem, StateBadge } from '../../components/basics'
 import { modals } from '../../components/confirm'
 import type { Session } from '../../gen/dressage/v1/session_pb'
 import { SessionState } from '../../gen/dressage/v1/session_pb'
@@ -237,9 +237,7 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
       <Phases session={session} live={live} />
       {(session.failure !== undefined || (session.stateReason !== '' && ![SessionState.SUCCEEDED, SessionState.PENDING].includes(session.state))) && (
         <Alert color={session.state === SessionState.FAILED ? 'red' : session.state === SessionState.CANCELLED ? 'gray' : 'yellow'} icon={<IconAlertTriangle size={18} />} p="sm">
-          <Text size="sm" className="plain sentence">
-            {session.failure?.message || session.stateReason}
-          </Text>
+          <Plain className="plain sentence">{session.failure?.message || session.stateReason}</Plain>
         </Alert>
       )}
     </Stack>
