@@ -78,7 +78,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       if (box === null || box === undefined) return
       const values = at == null ? [] : shown.map((line, index) => [line.label, nearest(chart.data[index + 1], at)] as const).filter(([, value]) => value !== null)
       box.textContent =
-        at == null
+        at == null || values.length === 0
           ? ''
           : `${compact(chart.data[0][at] ?? 0)}: ${values
               .slice(0, 6)
@@ -170,7 +170,8 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
         </Text>
         <Text size="xs" c="dimmed" truncate data-readout className="numbers" />
       </Group>
-      <Box ref={ref}>
+      {/* A cursor of before a change of width does not widen the page. */}
+      <Box ref={ref} style={{ overflow: 'hidden' }}>
         <Box ref={target} mih={height} role="img" aria-label={`${title} over ${xLabel}. Last values: ${last || 'none'}`} />
       </Box>
       {legend && <Legend lines={lines} />}
