@@ -222,6 +222,7 @@ test('two videos play under one clock, with the recorded values under its cursor
   for (let step = 0; step < 4; step += 1) await page.keyboard.press('ArrowRight') // 0.02 s each
   await expect.poll(async () => (await times()).map(([now, length]) => Math.abs(now - Math.min(0.08, length)) < 0.03)).toEqual((await times()).map(() => true))
   const graph = player.getByRole('figure').filter({ has: page.getByRole('img', { name: /^pole angle over seconds/ }) })
+  await graph.scrollIntoViewIfNeeded() // charts draw when they come near
   const readout = graph.locator('[data-readout]')
   await expect(readout).toHaveText(/^0\.08: .*\d/)
   const [, shown] = /^0\.08: (?:\u2068[^\u2069]*\u2069 )?(\S+)/.exec((await readout.textContent())!)!
