@@ -2,8 +2,8 @@
 
 A session with the intent "balance the pole" on InvertedPendulum-v5 and a vision model has two iterations. Every part of
 a reply that is stored contains such texts: terms, criteria, evidence, votes, the synthesis, the revision with its
-lesson. A session of the method `code` has a policy that fails with one. The provider refuses an intent with `refuse-
-mark` with one.
+lesson. A session of the method `code` has a policy that fails with one. The provider refuses an intent with `refuse-mark`
+with one.
 
 Each text begins with a mark, such as `lesson-mark`, by which a test finds it.
 """
