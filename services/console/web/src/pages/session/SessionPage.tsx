@@ -90,7 +90,7 @@ function Loaded({ name, session, live }: { name: string; session: Session; live:
               data={numbers.map((number) => {
                 const entry = iterations.data?.find((candidate) => candidate.number === number)
                 const value = entry?.score ?? live.session.iterations.get(number)?.score
-                return { value: String(number), label: `Iteration ${number}${value == null ? '' : `: ${scoreText(value, session.method)}`}${number === best ? ' (best)' : ''}` }
+                return { value: String(number), label: `Iteration ${number}${value == null ? '' : `: ${scoreText(value, session.method)}`}${number === best && !narrow ? ' (best)' : ''}` }
               })}
               value={String(iteration)}
               onChange={(value) => value !== null && go({ iteration: Number(value) })}
