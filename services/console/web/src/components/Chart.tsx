@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
 
-import { compact, short } from '../lib/format'
+import { compact, isolated, short } from '../lib/format'
 
 /** `low` and `high`, if given, are drawn as a band behind the line. */
 export type Line = { label: string; x: number[]; y: number[]; color: string; dash?: boolean; dots?: boolean; low?: number[]; high?: number[] }
@@ -78,11 +78,11 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
       if (box === null || box === undefined) return
       const values = at == null ? [] : shown.map((line, index) => [line.label, nearest(chart.data[index + 1], at)] as const).filter(([, value]) => value !== null)
       box.textContent =
-        at == null
+        at == null || values.length === 0
           ? ''
           : `${compact(chart.data[0][at] ?? 0)}: ${values
               .slice(0, 6)
-              .map(([label, value]) => `${shown.length > 1 ? `${label} ` : ''}${short(value!)}`)
+              .map(([label, value]) => `${shown.length > 1 ? `${isolated(label)} ` : ''}${short(value!)}`)
               .join('  ')}`
     }
     const ink = style.getPropertyValue('--mantine-color-dimmed').trim()
@@ -170,7 +170,8 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
         </Text>
         <Text size="xs" c="dimmed" truncate data-readout className="numbers" />
       </Group>
-      <Box ref={ref}>
+      {/* A cursor of before a change of width does not widen the page. */}
+      <Box ref={ref} style={{ overflow: 'hidden' }}>
         <Box ref={target} mih={height} role="img" aria-label={`${title} over ${xLabel}. Last values: ${last || 'none'}`} />
       </Box>
       {legend && <Legend lines={lines} />}
@@ -248,8 +249,10 @@ export function Legend({ lines }: { lines: { label: string; color: string }[] })
     <Group gap="md" wrap="wrap">
       {lines.map((line) => (
         <Group key={line.label} gap={6} wrap="nowrap">
-          <Box w={14} h={3} bg={line.color} />
-          <Text size="xs">{line.label}</Text>
+          <Box w={14} h={3} bg={line.color} className="whole" />
+          <Text size="xs" className="plain">
+            {line.label}
+          </Text>
         </Group>
       ))}
     </Group>

@@ -1,7 +1,7 @@
 // Small parts that every page uses.
-import { ActionIcon, Alert, Badge, Box, Code, CopyButton, Group, Paper, Stack, Text, ThemeIcon, Title, Tooltip } from '@mantine/core'
+import { ActionIcon, Alert, Badge, Box, Button, Code, CopyButton, Group, Paper, Stack, Text, type TextProps, ThemeIcon, Title, Tooltip } from '@mantine/core'
 import { IconAlertTriangle, IconCheck, IconCopy } from '@tabler/icons-react'
-import type { KeyboardEvent, ReactNode } from 'react'
+import { type KeyboardEvent, type ReactNode, useState } from 'react'
 
 import { errorText } from '../api/clients'
 import { SessionState } from '../gen/dressage/v1/session_pb'
@@ -57,6 +57,26 @@ export function Fact({ label, children, hint }: { label: string; children: React
     </Box>
   )
   return hint === undefined ? body : <Tooltip label={hint}>{body}</Tooltip>
+}
+
+const FOLDED = 1_500
+
+/** Text of people and models, as they wrote it; what is longer than a paragraph unfolds on request. */
+export function Plain({ children, ...props }: TextProps & { children: string }) {
+  const [open, setOpen] = useState(false)
+  const long = children.length > FOLDED
+  return (
+    <Box>
+      <Text size="sm" className="plain" {...props}>
+        {long && !open ? `${children.slice(0, FOLDED)} …` : children}
+      </Text>
+      {long && (
+        <Button size="compact-xs" variant="subtle" aria-expanded={open} onClick={() => setOpen(!open)}>
+          {open ? 'fold' : `all ${children.length.toLocaleString('en')} characters`}
+        </Button>
+      )}
+    </Box>
+  )
 }
 
 export function Problem({ error, title = 'Something went wrong' }: { error: unknown; title?: string }) {

@@ -110,6 +110,11 @@ export function digest(text: string): string {
   return (value >>> 0).toString(36)
 }
 
+/** A name within a line: marks in it that change the direction of text do not reach what follows. */
+export function isolated(name: string): string {
+  return `\u2068${name.replaceAll('\u2069', '')}\u2069`
+}
+
 /** A score: judges' have two decimals, returns as many as read well. */
 export function scoreText(value: number, method: string): string {
   return method === 'reward' ? value.toFixed(2) : short(value)

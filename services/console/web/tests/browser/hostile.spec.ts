@@ -6,10 +6,9 @@ import { join } from 'node:path'
 import { expect, test } from '@playwright/test'
 
 import { Server } from './server'
+import { MARKUP, onlyText, TERMINAL, watchRequests } from './text_only'
 import { logIn, type Visit, visit } from './visit'
 
-const MARKUP = '<img src=x onerror="alert(1)"><script>alert(2)</script><style>body{display:none}</style> [x](javascript:alert(3)) \u202Eevil\u202C'
-const TERMINAL = '\u001b[31mred\u001b]0;title\u0007'
 const HUGE = 'long '.repeat(20_000) // 100 kB
 const folder = mkdtempSync(join(tmpdir(), 'dressage-hostile-'))
 let server: Server
@@ -71,6 +70,7 @@ test.beforeAll(async ({ browser }) => {
   const rollout = listed.assignments[0]!.members[0]!.evaluations.at(-1)!.rollouts[0]!.artifact
   await server.call('LabelRollout', { rollout, score: 0.5, comment: `remark-mark ${MARKUP} ${TERMINAL}` })
   seen = await visit(browser)
+  watchRequests(seen, server.base)
   await logIn(seen.page, server.url)
 })
 
@@ -79,15 +79,6 @@ test.afterAll(async () => {
   await server?.stop()
   rmSync(folder, { recursive: true, force: true })
 })
-
-/** Nothing of it became an element or ran, the page is as wide as its window, and whatever it shows is visible. */
-async function onlyText(): Promise<void> {
-  const { page, problems } = seen
-  expect(await page.locator('img[src="x"], a[href^="javascript:"], main script').count()).toBe(0)
-  expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(0)
-  await expect(page.locator('main')).toBeVisible()
-  expect(problems).toEqual([])
-}
 
 const SHOWN: [string, string, RegExp[]][] = [
   ['code-1', 'code', [/first-mark <img src=x onerror="alert\(1\)">/]],
@@ -110,7 +101,7 @@ for (const [session, tab, texts] of SHOWN) {
     await expect(seen.page.locator('.mantine-Skeleton-root:visible')).toHaveCount(0)
     for (const text of texts) await expect(seen.page.getByText(text).first()).toBeVisible()
     await seen.page.waitForTimeout(500)
-    await onlyText()
+    await onlyText(seen)
   })
 }
 
@@ -119,7 +110,7 @@ test('is text in transcripts, at their whole length', async () => {
   await page.goto(`${server.base}sessions/code-1?tab=conversation`)
   await page.getByText('transcripts', { exact: true }).click()
   await expect(page.locator('.transcript').getByText(/-mark <img src=x onerror="alert\(1\)">/).first()).toBeVisible()
-  await onlyText()
+  await onlyText(seen)
 })
 
 test('is text in the remark of a person', async () => {
@@ -127,5 +118,5 @@ test('is text in the remark of a person', async () => {
   await page.goto(`${server.base}sessions/hop-1?tab=rollouts`)
   await page.getByText('people 0.50').first().hover()
   await expect(page.getByRole('tooltip').getByText(/remark-mark <img src=x/)).toBeVisible()
-  await onlyText()
+  await onlyText(seen)
 })

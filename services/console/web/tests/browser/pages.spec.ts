@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { type BrowserContext, expect, type Page, test } from '@playwright/test'
 
 import { fromCsv } from '../../src/lib/csv'
+import { short } from '../../src/lib/format'
 import { ROOT, Server } from './server'
 import { barriersOf, choose, logIn, visit } from './visit'
 
@@ -134,6 +135,16 @@ test('shows the stages of a benchmark live, and its results by group', async () 
   await expect(stages.nth(1)).toContainText('1 of 1')
   await page.getByText('difficulty', { exact: true }).click()
   await expect(page.getByRole('row', { name: /^medium 2 of 2/ })).toBeVisible()
+  type Group = { kind: string; value: string; passed?: number; completed?: number; total: number; successRate?: number; successLow: number; successHigh: number; meanScore?: number }
+  const name = `benchmarks/${new URL(page.url()).pathname.split('/').pop()}`
+  const { groups } = (await server.call('GetBenchmark', { name }, 'BenchmarkService')) as { groups: Group[] }
+  const shown = groups.filter(({ kind }) => ['difficulty', 'all'].includes(kind))
+  expect(shown.map(({ value }) => value).sort()).toEqual(['all', 'easy', 'medium'])
+  const percent = (value = 0) => Math.round(value * 100)
+  for (const { value, passed = 0, completed = 0, total, successRate, successLow = 0, successHigh, meanScore = 0 } of shown) {
+    const cells = page.getByRole('row', { name: new RegExp(`^${value} \\d+ of`) }).getByRole('cell')
+    await expect(cells).toContainText([value, `${completed} of ${total}`, String(passed), `${percent(successRate)} %  ${percent(successLow)} to ${percent(successHigh)} %`, short(meanScore), '', '', ''])
+  }
   await accessible('benchmark')
 })
 

@@ -1,5 +1,5 @@
 // Pictures of every page, light, dark and as wide as a phone, in build/console-pictures. People look at them; the test only
-// makes sure that no page still loads and none is wider than a phone.
+// makes sure that no page still loads and none is wider than a phone. DRESSAGE_PICTURES, a regular expression, selects some by name.
 import { mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -11,6 +11,7 @@ import { choose, logIn, visit, type Visit } from './visit'
 const FOLDER = join(ROOT, 'build/console-pictures')
 const WIDE = { width: 1360, height: 860 }
 const NARROW = { width: 390, height: 844 }
+const CHOSEN = new RegExp(process.env.DRESSAGE_PICTURES ?? '')
 const ENDED = /SUCCEEDED|EXHAUSTED/
 let server: Server
 let seen: Visit
@@ -41,7 +42,7 @@ const PAGES: (() => Shown)[] = [
   () => ({ name: 'code-code', path: 'sessions/policy?tab=code' }),
   () => ({ name: 'program-overview', path: 'sessions/door' }),
   () => ({ name: 'program-code', path: 'sessions/door?tab=code', prepare: program }),
-  () => ({ name: 'compare', path: 'compare?of=crawl/1,crawl/2' }),
+  () => ({ name: 'compare', path: 'compare?of=crawl,crawl/1,crawl/2/default-s1' }),
   () => ({ name: 'compare-methods', path: 'compare?of=pole,policy,door' }),
   () => ({ name: 'compare-nothing', path: 'compare' }),
   () => ({ name: 'benchmarks', path: 'benchmarks' }),
@@ -68,6 +69,9 @@ async function scene(page: Page): Promise<void> {
   await page.getByRole('button', { name: 'Show in 3D' }).click()
   const view = page.getByRole('application', { name: /3D view/ })
   await expect(view.locator('canvas[data-drawn]')).toBeVisible({ timeout: 60_000 })
+  await page.getByRole('combobox', { name: 'Ghost' }).click()
+  await page.getByRole('option', { name: /^default-s1/ }).first().click()
+  await expect(page.getByText('ghost beside')).toBeVisible()
   await page.getByRole('slider', { name: 'Time in 3D' }).focus()
   for (let step = 0; step < 3; step += 1) await page.keyboard.press('PageUp')
   await view.scrollIntoViewIfNeeded()
@@ -113,7 +117,7 @@ test.beforeAll(async ({ browser }) => {
   const cases = ['balance the pole', 'keep the pole up, and the cart in the middle'].map((intent, index) => ({
     intent, environment: 'environments/CartPole-v1', category: 'pole', difficulty: index === 0 ? 'easy' : 'medium',
   }))
-  const start = async (episodeBudget: string) => String((await server.call('CreateBenchmark', { cases, template: { parameters: { episodeBudget } } }, 'BenchmarkService')).name)
+  const start = async (episodeBudget: string) => String((await server.call('CreateBenchmark', { cases, staged: true, stageGate: 0.05, template: { parameters: { episodeBudget } } }, 'BenchmarkService')).name)
   benchmark = await start('200')
   other = await start('20')
   for (const id of ['crawl', 'policy', 'pole', 'door']) await ended(id)
@@ -139,7 +143,7 @@ test('takes pictures of every page', { tag: '@pictures' }, async () => {
   for (const [mode, size, scheme] of [['light', WIDE, 'light'], ['dark', WIDE, 'dark'], ['narrow', NARROW, 'light']] as const) {
     await page.setViewportSize(size)
     await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' })
-    for (const shown of PAGES.map((entry) => entry())) {
+    for (const shown of PAGES.map((entry) => entry()).filter(({ name }) => CHOSEN.test(`${name}-${mode}`))) {
       await page.goto(`${server.base}${shown.path}`)
       await expect(page.locator('.mantine-Skeleton-root:visible, .mantine-Loader-root:visible')).toHaveCount(0, { timeout: 60_000 })
       await page.waitForTimeout(700) // charts and lists draw after their data

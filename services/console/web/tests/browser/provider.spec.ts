@@ -5,10 +5,12 @@ import { expect, test } from '@playwright/test'
 import Provider from 'oidc-provider'
 
 import { freePort, Server } from './server'
+import { onlyText } from './text_only'
 import { barriersOf, type Visit, visit } from './visit'
 
 const FONT = /^https:\/\/fonts\./
 const CLIENT = 'dressage-console'
+const MARKED = `"><img src=x onerror=alert(1)>\u202e${'w'.repeat(100)}`
 let server: Server
 let http: HttpServer
 let issuer: string
@@ -29,7 +31,7 @@ test.beforeAll(async ({ browser }) => {
     clientBasedCORS: (_, origin) => `${origin}/` === server.base,
     cookies: { keys: ['of the tests'] },
     // Who logs in as `stranger` has no role here.
-    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, ...(id === 'stranger' ? {} : { dressage_role: 'viewer' }) }) }),
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, ...(id === 'stranger' ? {} : { dressage_role: id === MARKED ? 'user' : 'viewer' }) }) }),
   })
   http = createServer(provider.callback())
   await new Promise<void>((done) => http.listen(port, '127.0.0.1', done))
@@ -106,6 +108,24 @@ test('the role is that of the token', async () => {
   await page.getByRole('menuitem', { name: 'Delete' }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
   await expect(page.getByText(/oidc:vera \(viewer\) may not call/)).toBeVisible()
+})
+
+test('a name that tries to be more than text is text where the page shows it', async () => {
+  const { page, context } = seen
+  await context.clearCookies()
+  await page.goto(`${server.base}benchmarks`)
+  await signIn(MARKED)
+  await expect(page.getByRole('heading', { name: 'Benchmarks' })).toBeVisible()
+  const status = await page.evaluate(async () => {
+    const spec = { intent: 'balance it', environment: 'environments/CartPole-v1', parameters: { episodeBudget: '20' } }
+    const answer = await fetch('/dressage.v1.SessionService/CreateSession', { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ spec, sessionId: 'marked' }) })
+    return answer.status
+  })
+  expect(status).toBe(200)
+  await page.goto(server.base)
+  const row = page.getByRole('row', { name: /balance it/ })
+  await expect(row).toContainText('oidc:"><img src=x onerror=alert(1)>')
+  await onlyText(seen)
 })
 
 test('the page may connect to the issuer and to nothing else', async () => {

@@ -62,7 +62,7 @@ export function Artifacts({ name }: TabProps) {
                   <Table.Tr key={entry.key}>
                     <Table.Td className="plain">
                       {SHOWN.test(entry.key) ? (
-                        <Anchor href={artifactUrl(entry.key)} target="_blank" rel="noopener" size="sm">
+                        <Anchor href={artifactUrl(entry.key)} target="_blank" rel="noopener" size="sm" className="plain">
                           {path}
                         </Anchor>
                       ) : (

@@ -3,7 +3,7 @@ import { Badge, Box, Button, Group, Pagination, Stack, Table, Text, Tooltip } fr
 import { useState } from 'react'
 
 import { CodeView } from '../../components/CodeView'
-import { Panel } from '../../components/basics'
+import { Panel, Plain } from '../../components/basics'
 import type { Iteration } from '../../gen/dressage/v1/session_pb'
 import { short } from '../../lib/format'
 import { formatProgram } from '../../lib/program'
@@ -61,6 +61,8 @@ export function Candidates({ iteration }: { iteration: Iteration }) {
   if (rows.length === 0) return null
   const sorted = rows.toSorted((a, b) => (b.mean ?? Number.NEGATIVE_INFINITY) - (a.mean ?? Number.NEGATIVE_INFINITY) || a.number - b.number)
   const shown = rows.find((row) => row.number === open)
+  // Searches without a model record no single episodes.
+  const played = rows.some((row) => row.returns.length > 0 || row.failure !== '')
   return (
     <Panel title="Candidates" pad="sm" right={<Text size="xs" c="dimmed" className="numbers">{`${rows.length}, the best first`}</Text>}>
       <Stack gap="sm">
@@ -70,7 +72,7 @@ export function Candidates({ iteration }: { iteration: Iteration }) {
               <Table.Tr>
                 <Table.Th ta="right">#</Table.Th>
                 <Table.Th ta="right">Mean return</Table.Th>
-                <Table.Th>Episodes</Table.Th>
+                {played && <Table.Th>Episodes</Table.Th>}
                 <Table.Th>Origin</Table.Th>
                 <Table.Th aria-label="Show" />
               </Table.Tr>
@@ -84,19 +86,21 @@ export function Candidates({ iteration }: { iteration: Iteration }) {
                   <Table.Td ta="right" className="numbers" fw={row.number === chosen ? 600 : 400}>
                     {row.mean === null ? '–' : short(row.mean)}
                   </Table.Td>
-                  <Table.Td maw={260}>
-                    {row.failure !== '' ? (
-                      <Tooltip label={row.failure.slice(0, 600)} multiline maw={380}>
-                        <Text size="xs" c="red" className="one-line" tabIndex={0}>
-                          {row.failure}
+                  {played && (
+                    <Table.Td maw={260}>
+                      {row.failure !== '' ? (
+                        <Tooltip label={row.failure.slice(0, 600)} multiline maw={380}>
+                          <Text size="xs" c="red" className="one-line" tabIndex={0}>
+                            {row.failure}
+                          </Text>
+                        </Tooltip>
+                      ) : (
+                        <Text size="xs" c="dimmed" className="numbers one-line">
+                          {row.returns.map((value) => short(value)).join(', ')}
                         </Text>
-                      </Tooltip>
-                    ) : (
-                      <Text size="xs" c="dimmed" className="numbers one-line">
-                        {row.returns.map((value) => short(value)).join(', ')}
-                      </Text>
-                    )}
-                  </Table.Td>
+                      )}
+                    </Table.Td>
+                  )}
                   <Table.Td maw={260}>
                     <Group gap={6} wrap="nowrap">
                       {row.number === chosen && <Badge size="xs" className="whole">chosen</Badge>}
@@ -118,11 +122,7 @@ export function Candidates({ iteration }: { iteration: Iteration }) {
         {rows.length > PER_PAGE && <Pagination size="sm" total={Math.ceil(rows.length / PER_PAGE)} value={page} onChange={setPage} />}
         {shown !== undefined && (
           <Box>
-            {shown.note !== '' && (
-              <Text size="sm" className="plain" mb="xs">
-                {shown.note}
-              </Text>
-            )}
+            {shown.note !== '' && <Plain mb="xs">{shown.note}</Plain>}
             <CodeView code={shown.source} language={shown.language} label={`candidate ${shown.number}`} maxHeight={420} />
           </Box>
         )}

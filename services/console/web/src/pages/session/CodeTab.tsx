@@ -87,7 +87,9 @@ export function CodeTab({ name, session, iteration }: TabProps) {
                 <Table.Tbody>
                   {Object.entries(reward.terms).map(([term, meaning]) => (
                     <Table.Tr key={term}>
-                      <Table.Td fw={600}>{term}</Table.Td>
+                      <Table.Td fw={600} className="plain" miw={110}>
+                        {term}
+                      </Table.Td>
                       <Table.Td className="plain">{meaning}</Table.Td>
                     </Table.Tr>
                   ))}

@@ -3,7 +3,7 @@ import { Badge, Box, Group, SegmentedControl, Stack, Table, Text } from '@mantin
 import { IconMessages } from '@tabler/icons-react'
 import { useState } from 'react'
 
-import { Empty, Panel } from '../../components/basics'
+import { Empty, Panel, Plain } from '../../components/basics'
 import type { Cost } from '../../gen/dressage/v1/session_pb'
 import { clock, compact, dollars } from '../../lib/format'
 import type { Reply } from '../../live/model'
@@ -79,9 +79,7 @@ function Replies({ replies }: { replies: Reply[] }) {
                   .join(' · ')}
               </Text>
             </Group>
-            <Text size="sm" className="plain">
-              {reply.summary}
-            </Text>
+            <Plain>{reply.summary}</Plain>
           </Box>
         ))}
     </>

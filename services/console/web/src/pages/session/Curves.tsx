@@ -104,7 +104,7 @@ export function Curves({ session, live, iteration }: TabProps) {
               key={`terms ${member.id}`}
               title={`reward terms stacked, ${member.id}`}
               lines={stack(terms.map((term) => member.metrics.get(term) ?? { x: [], y: [] })).map((area, index) => ({ label: terms[index]!.slice(5), ...area, color: color(index) }))}
-              xLabel="environment steps"
+              xLabel="steps"
               until={until}
               legend
             />

@@ -1,7 +1,7 @@
 // The session's events as they are recorded, without the progress of trainings.
 import { Badge, Group, ScrollArea, Stack, Text } from '@mantine/core'
 
-import { Panel } from '../../components/basics'
+import { Panel, Plain } from '../../components/basics'
 import type { Event } from '../../gen/dressage/v1/event_pb'
 import { AssignmentState, RunState } from '../../gen/dressage/v1/session_pb'
 import { clock, lastPart, phaseName, scoredText, seconds, short, stateName } from '../../lib/format'
@@ -71,9 +71,7 @@ export function Events({ live, session }: TabProps) {
                 <Badge size="sm" variant="light" color={word === 'warning' ? 'yellow' : 'gray'} miw={{ base: 72, sm: 104 }} tt="none">
                   {word}
                 </Badge>
-                <Text size="sm" className="plain">
-                  {text}
-                </Text>
+                <Plain>{text}</Plain>
               </Group>
             )
           })}

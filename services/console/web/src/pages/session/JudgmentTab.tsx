@@ -3,7 +3,7 @@ import { Badge, Box, Group, Progress, SimpleGrid, Stack, Table, Text } from '@ma
 import { IconGavel } from '@tabler/icons-react'
 import type { ReactNode } from 'react'
 
-import { Empty, Fact, Panel } from '../../components/basics'
+import { Empty, Fact, Panel, Plain } from '../../components/basics'
 import type { Judgment } from '../../gen/dressage/v1/session_pb'
 import { JudgeKind } from '../../gen/dressage/v1/session_pb'
 import { short } from '../../lib/format'
@@ -57,11 +57,7 @@ function JudgmentPanel({ title, judgment }: { title: ReactNode; judgment: Judgme
           {judgment.unjudgedRollouts > 0 && <Fact label="Not judged">{judgment.unjudgedRollouts}</Fact>}
         </Group>
         <Criteria judgment={judgment} />
-        {judgment.diagnosis !== '' && (
-          <Text size="sm" className="plain">
-            {judgment.diagnosis}
-          </Text>
-        )}
+        {judgment.diagnosis !== '' && <Plain>{judgment.diagnosis}</Plain>}
         {judgment.failureTags.length > 0 && (
           <Group gap={6}>
             {judgment.failureTags.map((tag) => (
@@ -80,11 +76,7 @@ function JudgmentPanel({ title, judgment }: { title: ReactNode; judgment: Judgme
               <Text size="sm" fw={600}>{`Verdict by ${KINDS[verdict.kind]}`}</Text>
               <Text size="xs" c="dimmed" className="numbers">{`${verdict.score.toFixed(2)}, ${verdict.votes} ${verdict.votes === 1 ? 'vote' : 'votes'}, spread ${verdict.spread.toFixed(2)}`}</Text>
             </Group>
-            {verdict.comment !== '' && (
-              <Text size="sm" className="plain">
-                {verdict.comment}
-              </Text>
-            )}
+            {verdict.comment !== '' && <Plain>{verdict.comment}</Plain>}
             {Object.keys(verdict.evidence).length > 0 && (
               <Table fz="xs" verticalSpacing={3} withRowBorders={false}>
                 <Table.Tbody>

@@ -7,7 +7,7 @@ import { Link, useNavigate } from '@tanstack/react-router'
 import { lazy, Suspense } from 'react'
 
 import { errorText, sessions } from '../../api/clients'
-import { Empty, Panel, Problem } from '../../components/basics'
+import { Empty, Panel, Plain, Problem } from '../../components/basics'
 import type { LineageNode } from '../../gen/dressage/v1/session_service_pb'
 import { Lesson_Tier } from '../../gen/dressage/v1/session_service_pb'
 import { MOST_ITEMS } from '../../lib/compare'
@@ -134,21 +134,15 @@ export function LineageTab({ name, session, iteration }: TabProps) {
                   <Text size="xs" c="dimmed">
                     {[node.parent === '' ? 'a first proposal' : `from iteration ${lastPart(node.parent)}`, `by ${node.author}`, node.judgedBy && `judged by ${node.judgedBy}`].filter(Boolean).join(', ')}
                   </Text>
-                  {node.plannedChange !== '' && (
-                    <Text size="sm" className="plain">
-                      {node.plannedChange}
-                    </Text>
-                  )}
-                  {node.lesson !== '' && (
-                    <Text size="sm" c="dimmed" className="plain">{`Lesson: ${node.lesson}`}</Text>
-                  )}
+                  {node.plannedChange !== '' && <Plain>{node.plannedChange}</Plain>}
+                  {node.lesson !== '' && <Plain c="dimmed">{`Lesson: ${node.lesson}`}</Plain>}
                   {node.notes.map((note) => (
-                    <Text key={note} size="sm" className="plain">{`Your note: ${note}`}</Text>
+                    <Plain key={note}>{`Your note: ${note}`}</Plain>
                   ))}
                   {node.warnings.map((warning) => (
-                    <Text key={warning} size="xs" c="yellow.9" className="plain">
+                    <Plain key={warning} size="xs" c="yellow.9">
                       {warning}
-                    </Text>
+                    </Plain>
                   ))}
                 </Stack>
               </Panel>
@@ -164,9 +158,7 @@ export function LineageTab({ name, session, iteration }: TabProps) {
                 <Badge size="sm" variant="light" color={TIERS[lesson.tier][1]} miw={70}>
                   {TIERS[lesson.tier][0]}
                 </Badge>
-                <Text size="sm" className="plain" td={lesson.tier === Lesson_Tier.RETIRED ? 'line-through' : undefined!}>
-                  {lesson.text}
-                </Text>
+                <Plain td={lesson.tier === Lesson_Tier.RETIRED ? 'line-through' : undefined!}>{lesson.text}</Plain>
               </Group>
             ))}
           </Stack>

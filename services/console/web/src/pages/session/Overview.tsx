@@ -5,7 +5,7 @@ import { Link } from '@tanstack/react-router'
 
 import { artifactUrl } from '../../api/clients'
 import { Chart, Legend, useColors } from '../../components/Chart'
-import { Panel } from '../../components/basics'
+import { Panel, Plain } from '../../components/basics'
 import { clock, isOver, phaseName, score, scoreText } from '../../lib/format'
 import { linesOf, metricTitle } from './Curves'
 import { useIterations } from './data'
@@ -129,9 +129,7 @@ export function Overview({ name, session, live, iteration }: TabProps) {
           {entry?.judgment !== undefined && (
             <Panel title={`Judgment of iteration ${iteration}`} right={<Badge variant="light" color={entry.judgment.passed ? 'teal' : 'yellow'}>{score(entry.judgment.score)}</Badge>}>
               <Criteria judgment={entry.judgment} />
-              <Text size="sm" mt="sm" className="plain">
-                {entry.judgment.diagnosis}
-              </Text>
+              <Plain mt="sm">{entry.judgment.diagnosis}</Plain>
             </Panel>
           )}
           {entry !== undefined && (entry.diagnosis !== '' || entry.lesson !== '') && (
@@ -152,9 +150,7 @@ export function Overview({ name, session, live, iteration }: TabProps) {
                       <IconAlertTriangle size={16} aria-hidden />
                     </Box>
                     <Box miw={0}>
-                      <Text size="sm" className="plain">
-                        {warning.message}
-                      </Text>
+                      <Plain>{warning.message}</Plain>
                       <Text size="xs" c="dimmed">{`${warning.reason}, ${clock(warning.time)}`}</Text>
                     </Box>
                   </Group>
@@ -175,9 +171,7 @@ function Labelled({ label, children }: { label: string; children: string }) {
       <Text size="xs" c="dimmed">
         {label}
       </Text>
-      <Text size="sm" className="plain">
-        {children}
-      </Text>
+      <Plain>{children}</Plain>
     </Box>
   )
 }

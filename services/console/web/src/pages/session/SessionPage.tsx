@@ -8,7 +8,7 @@ import { Link, useNavigate, useParams, useSearch } from '@tanstack/react-router'
 import { lazy, Suspense, useState } from 'react'
 
 import { errorText, isNotFound, sessions } from '../../api/clients'
-import { Empty, Fact, Problem, StateBadge } from '../../components/basics'
+import { Empty, Fact, Plain, Problem, StateBadge } from '../../components/basics'
 import { modals } from '../../components/confirm'
 import type { Session } from '../../gen/dressage/v1/session_pb'
 import { SessionState } from '../../gen/dressage/v1/session_pb'
@@ -90,7 +90,7 @@ function Loaded({ name, session, live }: { name: string; session: Session; live:
               data={numbers.map((number) => {
                 const entry = iterations.data?.find((candidate) => candidate.number === number)
                 const value = entry?.score ?? live.session.iterations.get(number)?.score
-                return { value: String(number), label: `Iteration ${number}${value == null ? '' : `: ${scoreText(value, session.method)}`}${number === best ? ' (best)' : ''}` }
+                return { value: String(number), label: `Iteration ${number}${value == null ? '' : `: ${scoreText(value, session.method)}`}${number === best && !narrow ? ' (best)' : ''}` }
               })}
               value={String(iteration)}
               onChange={(value) => value !== null && go({ iteration: Number(value) })}
@@ -237,9 +237,7 @@ function Head({ name, session, live }: { name: string; session: Session; live: L
       <Phases session={session} live={live} />
       {(session.failure !== undefined || (session.stateReason !== '' && ![SessionState.SUCCEEDED, SessionState.PENDING].includes(session.state))) && (
         <Alert color={session.state === SessionState.FAILED ? 'red' : session.state === SessionState.CANCELLED ? 'gray' : 'yellow'} icon={<IconAlertTriangle size={18} />} p="sm">
-          <Text size="sm" className="plain sentence">
-            {session.failure?.message || session.stateReason}
-          </Text>
+          <Plain className="plain sentence">{session.failure?.message || session.stateReason}</Plain>
         </Alert>
       )}
     </Stack>
