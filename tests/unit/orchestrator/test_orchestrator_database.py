@@ -289,6 +289,17 @@ def test_progress_events_are_bounded_in_time(database: Database) -> None:
     assert result[0].members[0].env_steps == 40 and result[0].assignment == TRAIN
 
 
+def test_the_last_progress_of_a_training_is_an_event(database: Database) -> None:
+    """However soon it comes after another one: curves reach their ends."""
+    with database.begin() as tx:
+        for sequence, steps in enumerate((40, 60, 100, 100), 1):
+            report = work.ProgressReport(members=[work.MemberProgress(member=m, env_step=steps) for m in "ab"])
+            numbered = work.Report(sequence=sequence, assignment=1, progress=report)
+            reports.record(tx, RUN, 1, numbered, Limits(progress_seconds=60, max_failures=1))
+        recorded = [event.progress for event in events.after(tx, "s", 0) if event.HasField("progress")]
+    assert [[member.env_steps for member in progress.members] for progress in recorded] == [[40, 40], [100, 100]]
+
+
 def test_a_stopped_member_gives_a_warning_and_is_not_waited_for(database: Database) -> None:
     with database.begin() as tx:
         failure = v1.Failure(reason="REWARD_NOT_FINITE", message="reward term 'bad' was not finite")

@@ -222,9 +222,12 @@ def _count_item(tx: Transaction, run: str, attempt: int) -> None:
 
 def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, seconds: float) -> None:
     changed = []
+    moved = False
     for entry in report.members:
 
         def edit(member: v1.Member, entry: work.MemberProgress = entry) -> None:
+            nonlocal moved
+            moved = moved or member.env_steps != entry.env_step
             member.env_steps = entry.env_step
             if len(member.metrics.keys() | entry.metrics.keys()) > _MAX_METRICS:
                 member.metrics.clear()  # names that differ in each report must not add up
@@ -234,7 +237,14 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
         changed.append(assignments.change_member(tx, row.name, entry.member, edit))
     now = micros(tx.now)
     last = tx.execute(sa.select(ASSIGNMENTS.c.progress_micros).where(ASSIGNMENTS.c.name == row.name)).scalar_one()
-    if now - last < seconds * 1e6:
+    left = sum(
+        max(0, member.target_env_steps - member.env_steps)
+        for member in assignments.members(tx, row.name)
+        if not member.HasField("failure")
+    )
+    if now - last < seconds * 1e6 and (
+        left > 0 or not moved
+    ):  # the last report is an event, so that curves reach their end
         return
 
     def speed(assignment: v1.Assignment) -> dict[str, object]:
@@ -243,11 +253,6 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
         return {"progress_micros": now}
 
     assignments.change(tx, row.name, speed)
-    left = sum(
-        max(0, member.target_env_steps - member.env_steps)
-        for member in assignments.members(tx, row.name)
-        if not member.HasField("failure")
-    )
     for member in changed:
         member.ClearField("evaluations")
     progress = ev.Progress(assignment=row.name, members=changed, steps_per_second=report.steps_per_second)

@@ -117,7 +117,7 @@ class Training:
         self._simulator: SandboxProcess | None = None
         self._learned = asyncio.Event()
         """The learner has sent its last message, or has ended."""
-        self._next_progress = 0.0
+        self._next_progress, self._latest = 0.0, messages.ProgressMessage()
         self._snapshot_requested = False
         self._snapshot_answered = asyncio.Event()
         self._early_end = context.early_end
@@ -282,6 +282,7 @@ class Training:
         finally:
             extending.cancel()
         if isinstance(last, messages.DoneMessage):
+            self._context.report("", progress=progress_report(self._latest))  # which may have come too soon
             with untrusted("the learner"):
                 records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
                 self._outbox.put(lambda: self._delivery.records(records))
@@ -325,10 +326,8 @@ class Training:
                 with untrusted("the learner"):
                     message = messages.parse(await asyncio.to_thread(learner.channel.recv, timeout=None))
                     self._check_members(message)
-                    if isinstance(message, messages.DoneMessage):
-                        return message
-                    if isinstance(message, messages.FailedMessage):
-                        return failed(message)
+                    if isinstance(message, messages.DoneMessage | messages.FailedMessage):
+                        return message if isinstance(message, messages.DoneMessage) else failed(message)
                     await self._handle(message, learner.scratch)
             except ChannelClosed:
                 return died(await asyncio.to_thread(learner.wait, 10.0), self._task.algorithm)
@@ -340,13 +339,13 @@ class Training:
         """
         unknown = sorted(messages.members_of(message) - set(self._members))
         if unknown:
-            raise ProtocolError(
-                f"the learner sent a message of type {message.type!r} about {unknown[0][:40]!r}, no member of its run"
-            )
+            about = f"{message.type!r} about {unknown[0][:40]!r}"
+            raise ProtocolError(f"the learner sent a message of type {about}, no member of its run")
 
     async def _handle(self, message: messages.LearnerMessage, sandbox: Path) -> None:
         match message:
             case messages.ProgressMessage():
+                self._latest = message
                 if (now := time.monotonic()) >= self._next_progress:  # it sends them as often as it likes
                     self._next_progress = now + _PROGRESS_SECONDS
                     self._context.report("", progress=progress_report(message))

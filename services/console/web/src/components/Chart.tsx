@@ -68,6 +68,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
   )
   const near = useNear(target)
   const drawn = near && width > 0 && data !== null
+  const narrow = width > 0 && width < 420
 
   useEffect(() => {
     if (!drawn || target.current === null) return
@@ -163,8 +164,9 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
   const last = shown.map((line) => `${line.label}: ${short(line.y[line.y.length - 1] ?? Number.NaN)}`).join(', ')
   return (
     <Paper withBorder radius="md" p="xs" component="figure" m={0}>
-      <Group justify="space-between" gap={4} wrap="nowrap" mih={20}>
-        <Text size="sm" fw={600} component="figcaption" truncate>
+      {/* Two lines where both do not fit in one; the second keeps its place while it is empty. */}
+      <Group justify="space-between" gap={4} wrap={narrow ? 'wrap' : 'nowrap'} mih={narrow ? 44 : 20} align="flex-start">
+        <Text size="sm" fw={600} component="figcaption" truncate {...(narrow ? { w: '100%' } : {})}>
           {title}
           <Text span size="xs" c="dimmed" fw={400}>{` over ${xLabel}`}</Text>
         </Text>

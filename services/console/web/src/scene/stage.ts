@@ -100,6 +100,12 @@ export class Stage {
     const lead = this.actors[0]
     if (lead !== undefined) {
       const centre = this.centre(lead, time)
+      // Beside the first one even where it is slower: poses are compared, and the graphs show the distances.
+      for (const actor of this.actors) {
+        if (actor.aside === 0 || !this.model.travels) continue
+        const behind = centre.clone().sub(this.centre(actor, time))
+        actor.group.position.set(behind.x, behind.y + actor.aside, 0)
+      }
       if (this.follows) {
         const moved = centre.clone().sub(this.followed)
         this.camera.position.add(moved)
@@ -247,7 +253,7 @@ export class Stage {
         const length = Math.min(force.length() / (2 * this.model.weight), 2) * this.reach
         if (length < 2 * thick) continue
         const from = new Vector3().fromArray(poses.contacts, 6 * at)
-        from.y += actor.aside
+        from.add(actor.group.position)
         const direction = force.normalize()
         turn.setFromUnitVectors(new Vector3(0, 0, 1), direction)
         const head = Math.min(5 * thick, 0.5 * length)

@@ -6,7 +6,7 @@ import { Link } from '@tanstack/react-router'
 import { StateBadge } from '../../components/basics'
 import type { Item } from '../../lib/compare'
 import { itemKey } from '../../lib/compare'
-import { compact, dollars, duration, environmentId, short } from '../../lib/format'
+import { compact, dollars, duration, environmentId, scoreText, short } from '../../lib/format'
 import type { SessionLive } from '../../live/model'
 import type { Facts, Scored, Source } from './facts'
 
@@ -65,10 +65,10 @@ export function Scores({ entries, onPart, onRemove }: Props) {
                   <Part entry={entry} onPart={onPart} />
                 </Table.Td>
                 <Table.Td>
-                  <Interval value={facts?.score ?? null} range={scale((other) => other.score, entry)} color={color} />
+                  <Interval value={facts?.score ?? null} range={scale((other) => other.score, entry)} color={color} method={source?.session.method ?? ''} />
                 </Table.Td>
                 <Table.Td>
-                  <Interval value={facts?.fresh ?? null} range={scale((other) => other.fresh, entry)} color={color} />
+                  <Interval value={facts?.fresh ?? null} range={scale((other) => other.fresh, entry)} color={color} method={source?.session.method ?? ''} />
                 </Table.Td>
                 <Table.Td ta="right" className="numbers">
                   {facts?.environmentReturn == null ? '–' : short(facts.environmentReturn)}
@@ -126,15 +126,15 @@ function Part({ entry, onPart }: { entry: Entry; onPart: Props['onPart'] }) {
 }
 
 /** A score with its 95 % interval, drawn on the scale that all items of its unit share. */
-function Interval({ value, range: [least, most], color }: { value: Scored; range: [number, number]; color: string }) {
+function Interval({ value, range: [least, most], color, method }: { value: Scored; range: [number, number]; color: string; method: string }) {
   if (value === null) return <Text size="sm" c="dimmed">–</Text>
   const place = (x: number) => `${Math.max(0, Math.min(100, ((x - least) / (most - least || 1)) * 100))}%`
   const known = value.high > value.low || value.samples > 1
   return (
     <Box miw={150}>
       <Text size="sm" className="numbers" fw={550}>
-        {short(value.value)}
-        {known && <Text span size="xs" c="dimmed" fw={400}>{`  ${short(value.low)} to ${short(value.high)}`}</Text>}
+        {scoreText(value.value, method)}
+        {known && <Text span size="xs" c="dimmed" fw={400}>{`  ${scoreText(value.low, method)} to ${scoreText(value.high, method)}`}</Text>}
       </Text>
       <Box className="interval" aria-hidden>
         {known && <Box className="interval-range" left={place(value.low)} right={`calc(100% - ${place(value.high)})`} bg={color} />}
