@@ -13,6 +13,9 @@ from typing import Literal
 
 from dressage.sandbox.limits import Limits
 
+_SHARE = 0.1
+"""Least part of the time that a process has waited for a processor where the machine is to blame."""
+
 
 def run_delay(pid: int) -> float:
     """Return how many seconds the main thread of a process has waited for a processor; 0 where the kernel does not count."""
@@ -31,10 +34,11 @@ def overdue(limits: Limits, elapsed: float, delayed: float) -> tuple[Literal["ti
         return None
     if limits.starved_seconds is None:
         delayed = 0.0
-    own = elapsed - delayed
-    if own > limits.wall_seconds:
+    own, ends = elapsed - delayed, limits.starved_seconds is not None and elapsed > limits.starved_seconds
+    # The two limits are one where a caller's deadline is near.
+    if own > limits.wall_seconds or (ends and delayed < _SHARE * elapsed):
         waited = f", without {delayed:.0f} s of waiting for a processor" if delayed >= 1 else ""
         return "timeout", f"it ran longer than {limits.wall_seconds:g} s{waited}"
-    if limits.starved_seconds is not None and elapsed > limits.starved_seconds:
+    if ends:
         return "starved", f"in {elapsed:.0f} s a sandboxed process waited {delayed:.0f} s for a processor"
     return None

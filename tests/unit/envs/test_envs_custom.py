@@ -331,7 +331,7 @@ def test_what_cannot_be_added_is_named(tmp_path: Path, dog: str) -> None:
     broken.write_text("<mujoco><worldbody><body>")
     with pytest.raises(InvalidArgument, match=r"model: .*got .*MuJoCo compiles"):
         adding.add_model(broken)
-    with pytest.raises(InvalidArgument, match="MuJoCo compiles"):
+    with pytest.raises(InvalidArgument, match="model: not found"):
         adding.add_model(tmp_path / "absent.xml")
     still = tmp_path / "still.xml"
     still.write_text("<mujoco><worldbody><body><joint/><geom size='.1'/></body></worldbody></mujoco>")

@@ -43,6 +43,12 @@ def test_waits_for_a_processor_do_not_count(elapsed, delayed, kind):
     assert (late and late[0]) == kind
 
 
+@pytest.mark.parametrize(("delayed", "kind"), [(0.02, "timeout"), (2.0, "starved")])
+def test_a_process_that_hardly_waited_is_to_blame_where_the_deadline_is_near(delayed, kind):
+    late = overdue(Limits(wall_seconds=5.0, starved_seconds=5.0), 5.01, delayed)
+    assert late is not None and late[0] == kind
+
+
 def test_without_a_limit_for_starved_processes_all_time_counts():
     assert overdue(Limits(wall_seconds=30.0), 31.0, 30.0) == ("timeout", "it ran longer than 30 s")
     assert overdue(Limits(), 1e9, 0.0) is None

@@ -166,7 +166,7 @@ export function Chart({ title, lines, xLabel, height = 210, goal, sync = 'steps'
     <Paper withBorder radius="md" p="xs" component="figure" m={0}>
       {/* Two lines where both do not fit in one; the second keeps its place while it is empty. */}
       <Group justify="space-between" gap={4} wrap={narrow ? 'wrap' : 'nowrap'} mih={narrow ? 44 : 20} align="flex-start">
-        <Text size="sm" fw={600} component="figcaption" truncate {...(narrow ? { w: '100%' } : {})}>
+        <Text size="sm" fw={600} component="figcaption" truncate={!narrow} {...(narrow ? { w: '100%' } : {})}>
           {title}
           <Text span size="xs" c="dimmed" fw={400}>{` over ${xLabel}`}</Text>
         </Text>

@@ -52,14 +52,13 @@ export function Sessions() {
     if (settled !== (search.q ?? '')) void navigate({ search: (old) => ({ ...old, q: settled }), replace: true })
   }, [settled, navigate, search.q])
 
-  const all = list.data ?? []
+  const all = useMemo(() => (list.data ?? []).filter((session) => search.deleted !== true || session.deleteTime !== undefined), [list.data, search.deleted])
   const shown = useMemo(() => {
     const words = (search.q ?? '').toLowerCase().split(/\s+/).filter(Boolean)
     return all.filter((session) => {
       if (search.state !== undefined && session.state !== search.state) return false
       if (search.method !== undefined && session.method !== search.method) return false
       if (search.env !== undefined && session.spec?.environment !== search.env) return false
-      if (search.deleted === true && session.deleteTime === undefined) return false
       if (words.length === 0) return true
       const hay = `${session.name} ${session.spec?.intent.slice(0, 2000)} ${session.spec?.environment} ${session.spec?.model} ${session.owner}`.toLowerCase()
       return words.every((word) => hay.includes(word))
@@ -94,7 +93,9 @@ export function Sessions() {
           <Text size="sm" c="dimmed" className="numbers">
             {list.data === undefined
               ? 'loading'
-              : `${all.length} ${all.length === 1 ? 'session' : 'sessions'}, ${counts.running} running${counts.waiting > 0 ? `, ${counts.waiting} waiting for approval` : ''}`}
+              : search.deleted
+                ? `${all.length} deleted ${all.length === 1 ? 'session' : 'sessions'}`
+                : `${all.length} ${all.length === 1 ? 'session' : 'sessions'}, ${counts.running} running${counts.waiting > 0 ? `, ${counts.waiting} waiting for approval` : ''}`}
           </Text>
         </Box>
         <Button

@@ -171,6 +171,7 @@ test('filters, deletes and restores by the keyboard', { tag: '@quick' }, async (
   await page.keyboard.press('Enter')
   await expect(page.getByText('1 deleted')).toBeVisible()
   await page.getByRole('button', { name: 'Trash' }).click()
+  await expect(page.getByText('1 deleted session', { exact: true })).toBeVisible()
   await page.getByRole('checkbox', { name: 'Select all' }).check()
   await page.getByRole('button', { name: 'Restore' }).click()
   await expect(page.getByText('1 restored')).toBeVisible()

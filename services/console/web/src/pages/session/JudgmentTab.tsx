@@ -47,7 +47,7 @@ function JudgmentPanel({ title, judgment }: { title: ReactNode; judgment: Judgme
     >
       <Stack gap="sm">
         <Group gap="xl">
-          <Fact label="Score">{judgment.score.toFixed(3)}</Fact>
+          <Fact label="Score">{judgment.score.toFixed(2)}</Fact>
           {judgment.samples.length > 1 && (
             <Fact label="95 % interval" hint="Bootstrap over the samples">{`${judgment.intervalLow.toFixed(2)} to ${judgment.intervalHigh.toFixed(2)}`}</Fact>
           )}
