@@ -44,7 +44,7 @@ def test_waits_for_a_processor_do_not_count(elapsed, delayed, kind):
 
 
 @pytest.mark.parametrize(("delayed", "kind"), [(0.02, "timeout"), (2.0, "starved")])
-def test_a_process_that_hardly_waited_is_to_blame_where_the_deadline_is_near(delayed, kind):
+def test_a_process_that_hardly_waited_is_to_blame_at_its_deadline(delayed, kind):
     late = overdue(Limits(wall_seconds=5.0, starved_seconds=5.0), 5.01, delayed)
     assert late is not None and late[0] == kind
 
