@@ -261,7 +261,7 @@ test('judgments have their scores, intervals, criteria and evidence', async () =
   const { judgment } = await iteration('pole', 2)
   const all = await members('pole', 2)
   const check = async (within: Locator, of: Judgment) => {
-    await expect(fact('Score', within)).toHaveText(fixed(of.score, 3))
+    await expect(fact('Score', within)).toHaveText(fixed(of.score))
     await expect(fact('Judged by', within)).toHaveText(of.judgedBy)
     if (of.samples.length > 1) await expect(fact('95 % interval', within)).toHaveText(`${fixed(of.intervalLow)} to ${fixed(of.intervalHigh)}`)
     for (const { name, score } of of.criteria) await expect(within.getByRole('progressbar', { name: `${name}: ${fixed(score)}` })).toBeVisible()
