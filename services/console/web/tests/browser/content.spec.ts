@@ -157,7 +157,15 @@ test('the curves end at the values of the last events, for each member', async (
   expect(all).toHaveLength(2)
   const byMember = (value: (member: Member) => number) => Object.fromEntries(all.map((member) => [idOf(member.name), short(value(member))]))
   expect(await lastValues('evaluation: environment return')).toEqual(byMember(({ evaluations }) => mean(evaluations.at(-1)!.returns)))
-  expect(await lastValues("judge's score")).toEqual(byMember(({ judgment }) => judgment!.score ?? 0))
+  // A member's own judgment is that of its best checkpoint, which need not be the last one.
+  const judged = new Map<string, { step: number; score: number }>()
+  for (const { iteration: number, payload } of await eventsOf('pole')) {
+    if (number !== 2 || payload.case !== 'judged' || !/\/train\/members\/[^/]+$/.test(payload.value.subject)) continue
+    const [member, step] = [idOf(payload.value.subject), Number(payload.value.envStep) || Infinity]
+    if (step >= (judged.get(member)?.step ?? 0)) judged.set(member, { step, score: payload.value.judgment!.score })
+  }
+  expect(judged.size).toBe(2)
+  expect(await lastValues("judge's score")).toEqual(Object.fromEntries([...judged].map(([member, { score }]) => [member, short(score)])))
   const metrics = new Map<string, Record<string, number>>()
   for (const event of await eventsOf('pole')) {
     if (event.iteration !== 2 || event.payload.case !== 'progress') continue
