@@ -242,9 +242,8 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
         for member in assignments.members(tx, row.name)
         if not member.HasField("failure")
     )
-    if now - last < seconds * 1e6 and (
-        left > 0 or not moved
-    ):  # the last report is an event, so that curves reach their end
+    complete = moved and left == 0  # this report is always an event, so that curves reach their ends
+    if now - last < seconds * 1e6 and not complete:
         return
 
     def speed(assignment: v1.Assignment) -> dict[str, object]:
