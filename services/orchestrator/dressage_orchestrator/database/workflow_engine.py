@@ -16,8 +16,8 @@ from dressage_orchestrator.database.driver_errors import is_transient
 
 _BUSY_MILLISECONDS = 5_000  # DBOS retries after that, with pauses
 POOL_SIZE = 4
-"""Connections of DBOS, on PostgreSQL too. SQLite has one writer at a time. Further threads wait in the pool, in their order. More connections would poll its lock, and
-some do not get it within the limit while fifty sessions run."""
+"""Connections of DBOS, on PostgreSQL too. SQLite has one writer at a time. Further threads wait in the pool, in their order.
+More connections would poll its lock, and some do not get it within the limit while fifty sessions run."""
 
 POOL_SECONDS = 600.0
 
