@@ -110,8 +110,10 @@ def elicit(
     Also prints the questions that the intent leaves open.
     """
     from dressage.cli.criteria import elicit
+    from dressage.sdk.argument_names import option_names
 
-    elicit(intent, env, common.server(api_base=api_base), model=model, out=out, as_json=common.as_json)
+    with option_names(request={"model": "--model", "environment": "--env", "intent": "INTENT"}):
+        elicit(intent, env, common.server(api_base=api_base), model=model, out=out, as_json=common.as_json)
 
 
 @grouped

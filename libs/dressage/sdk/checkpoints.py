@@ -26,6 +26,8 @@ class Checkpoint:
     """Mean speed in m/s."""
     scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     passed: frozenset[str] = frozenset()
+    title: str = "checkpoint"
+    """What was judged."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,20 @@ class Checkpoints:
             last_step=max(self.last_step, step),
         )
 
-    def with_judgment(self, member: str, judged: event_pb2.Judged) -> Checkpoints:
-        """Return the state after a judgment of a member; one without a step is of the last checkpoint."""
+    def with_judgment(self, member: str, judged: event_pb2.Judged, *, fresh: bool = False) -> Checkpoints:
+        """Return the state after a judgment of a member.
+
+        One without a step is of the policies that the training ended with.
+
+        :param fresh: whether it is of rollouts on fresh seeds.
+        """
         step = judged.env_step or self.last_step
         known = self.pending.get(step, Checkpoint())
         known = replace(known, scores=_with(known.scores, member, judged.judgment.score))
         if judged.judgment.passed:
             known = replace(known, passed=known.passed | {member})
+        if not judged.env_step:
+            known = replace(known, title="on fresh seeds, policies" if fresh else "policies")
         return replace(self, pending=_with(self.pending, step, known))
 
     def take(self, members: int) -> tuple[Checkpoints, str]:
@@ -90,7 +99,7 @@ def text(step: int, checkpoint: Checkpoint) -> str:
         parts.append(f"stock return {_values(checkpoint.returns, 'z.0f')}")
     if checkpoint.speeds:
         parts.append(f"{_values(checkpoint.speeds, 'z.2f')} m/s")
-    return f"checkpoint at {step:,} steps: {'; '.join(parts)}"
+    return f"{checkpoint.title} at {step:,} steps: {'; '.join(parts)}"
 
 
 def _values(values: Mapping[str, float], form: str) -> str:

@@ -129,7 +129,8 @@ def _with_checkpoints(view: View, event: event_pb2.Event) -> View:
     if kind == "evaluation_finished":
         known = known.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
     elif kind == "judged" and is_member(event.judged.subject):
-        known = known.with_judgment(short(event.judged.subject), event.judged)
+        fresh = view.phase == session_pb2.PHASE_CONFIRM
+        known = known.with_judgment(short(event.judged.subject), event.judged, fresh=fresh)
     else:
         return view
     alive = sum(1 for member in view.members.values() if not member.failure)

@@ -71,3 +71,10 @@ def test_elicit_end_to_end_on_a_stack_of_its_own(tmp_path: Path, capsys: pytest.
     text = capsys.readouterr().out
     assert "m/s" in text and f"--criteria {out}" in text
     assert read_criteria(out)
+
+
+def test_a_refused_model_is_named_as_the_option_of_this_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main.invoke(["elicit", "hop", "--env", "Hopper-v5", "--model", "foo/bar", "--data-dir", str(tmp_path)])
+    assert status and capsys.readouterr().err.startswith("error: --model: 'foo/bar' cannot be used")

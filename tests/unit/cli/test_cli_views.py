@@ -75,15 +75,25 @@ def shown(events: list[ev.Event], detail: screen.Detail, **spec: Any) -> tuple[l
 
 def test_a_checkpoint_is_one_line_whatever_the_order_of_its_events() -> None:
     lines, views = shown(story(), "normal")
-    checkpoints = [line for line in lines if "checkpoint at" in line]
+    checkpoints = [line for line in lines if " steps: " in line]
     assert checkpoints == [
         "[1] checkpoint at 50 steps: score 0.10 0.20, 0 of 2 passed; stock return 1 101; 1.00 1.00 m/s",
-        "[1] checkpoint at 100 steps: score 0.80 0.40, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s",
+        "[1] policies at 100 steps: score 0.80 0.40, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s",
     ]
     assert not any("default-s" in line and "judged" in line for line in lines)
     assert [line for line in lines if "judged 0.60" in line] == ["[1] judged 0.60, not passed"]
     assert sum("0.60" in line for line in lines) == 1, "the score of the iteration is shown once"
-    assert [line for line in views[-1].lines if "checkpoint at" in line] == checkpoints
+    assert [line for line in views[-1].lines if " steps: " in line] == checkpoints
+
+
+def test_the_scores_of_a_confirmation_are_said_to_be_on_fresh_seeds() -> None:
+    confirming = ev.Event(phase_changed=ev.PhaseChanged(phase=pb.PHASE_CONFIRM))
+    again = [confirming, evaluated(0, 100), evaluated(1, 100), judged(0, 0, 0.7), judged(1, 0, 0.3)]
+    for number, event in enumerate(again, 100):
+        event.sequence, event.iteration = number, 1
+    lines, _ = shown([*story(), *again], "normal")
+    expected = "on fresh seeds, policies at 100 steps: score 0.70 0.30, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s"
+    assert [line for line in lines if " steps: " in line][2:] == [f"[1] {expected}"]
 
 
 def test_a_training_without_a_judge_has_its_checkpoints_too() -> None:
