@@ -12,8 +12,8 @@ test.describe.configure({ mode: 'serial' })
 
 async function finished(id: string): Promise<void> {
   await expect(async () => {
-    const { state } = await server.call('GetSession', { name: `sessions/${id}` })
-    expect(state).toMatch(/SUCCEEDED|EXHAUSTED/)
+    const { state, failure } = await server.call('GetSession', { name: `sessions/${id}` })
+    expect(state, JSON.stringify(failure ?? {})).toMatch(/SUCCEEDED|EXHAUSTED/)
   }).toPass({ timeout: 200_000, intervals: [2_000] })
 }
 
