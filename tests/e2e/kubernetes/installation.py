@@ -26,6 +26,8 @@ SERVICES = ("orchestrator", "llm-agent", "judge", "renderer")
 STATEFUL = ("orchestrator", "postgresql", "minio")
 # trainer-sb3's image, where it was built: some gigabytes, so most runs go without.
 SB3_IMAGE = os.environ.get("DRESSAGE_E2E_SB3_IMAGE", "")
+# A trainer's image with the pack metaworld, by services/trainer/Dockerfile.pack.
+METAWORLD_IMAGE = os.environ.get("DRESSAGE_E2E_METAWORLD_IMAGE", "")
 SELECTOR = f"app.kubernetes.io/instance={RELEASE}"
 # What the chart needs of a cluster as small as a laptop's: two cores, all pods and a training on them.
 _LITTLE = {"requests": {"cpu": "20m", "memory": "64Mi"}}
@@ -74,6 +76,8 @@ def values(space: Namespace) -> dict[str, Any]:
     }
     if SB3_IMAGE:
         created["pools"]["sb3"] = {"image": SB3_IMAGE, "resources": _TRAINER, "cores": 2}
+    if METAWORLD_IMAGE:
+        created["pools"]["metaworld"] = {"image": METAWORLD_IMAGE, "resources": _TRAINER, "cores": 2}
     for name in ("postgresql", "minio"):
         given = os.environ.get(f"DRESSAGE_E2E_{name.upper()}_IMAGE")
         if given:  # else the chart's own, which the cluster pulls

@@ -92,7 +92,9 @@ def test_the_scores_of_a_confirmation_are_said_to_be_on_fresh_seeds() -> None:
     for number, event in enumerate(again, 100):
         event.sequence, event.iteration = number, 1
     lines, _ = shown([*story(), *again], "normal")
-    expected = "on fresh seeds, policies at 100 steps: score 0.70 0.30, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s"
+    expected = (
+        "on fresh seeds, policies at 100 steps: score 0.70 0.30, 1 of 2 passed; stock return 1 101; 1.00 1.00 m/s"
+    )
     assert [line for line in lines if " steps: " in line][2:] == [f"[1] {expected}"]
 
 
