@@ -165,8 +165,9 @@ def steer(
     options = guidance.SteerOptions(
         note=note, reward=reward, criteria=criteria, rebase_to=rebase_to, from_parent=from_parent
     )
+    effect = "uses it in its next iteration" if reward is None else "evaluates it next"
     with option_names(request=guidance.STEER_OPTIONS):
-        _act(guidance.steer(session, options), "uses it in its next iteration", common, resume=True)
+        _act(guidance.steer(session, options), effect, common, resume=True)
 
 
 @app.command()

@@ -79,6 +79,7 @@ def document(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+EXAMPLE = Path(__file__).parents[3] / "examples/rewards/run_forward.py"
 RUN = ["run", "run forward fast", "--env", "HalfCheetah-v5"]
 
 
@@ -438,9 +439,10 @@ def test_sigterm_interrupts_a_session_and_prints_how_to_resume_it(
     ("action", "message"),
     [
         (["steer", "lower"], "uses it in its next iteration once a server or"),
+        (["steer", "--reward", str(EXAMPLE)], "evaluates it next once a server or"),
         (["delete"], "is deleted\n"),
     ],
-    ids=["steer", "delete"],
+    ids=["steer", "reward", "delete"],
 )
 def test_directions_for_an_interrupted_session_wait_for_a_server(
     server: Background,
