@@ -29,6 +29,7 @@ from dressage.envs.options import EnvOptions
 from dressage.envs.state import Array
 from dressage.envs.stock import make_by_id, make_stock, source_of
 from dressage.errors import DeadlineExceeded, InvalidArgument
+from dressage.parsing import syntax_tree
 from dressage.sandbox import ChannelClosed, Limits, ProtocolError, SandboxFailure, SandboxProcess
 from dressage.sandbox.pipe import MALFORMED
 from dressage.sandbox.scratch import remove_scratch
@@ -270,7 +271,7 @@ def _end(process: SandboxProcess, folder: Path) -> None:
 def _fields_read(source: str, card: EnvironmentCard) -> Sequence[str]:
     """The fields that a reward may read: a per-step one is given all, a vectorised one names them."""
     try:
-        tree = ast.parse(source)
+        tree = syntax_tree(source)
     except (SyntaxError, ValueError, RecursionError):
         return ()  # the other side reports what is wrong
     if reward_style(tree) == "per_step":

@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any
 
 from dressage.errors import InvalidArgument
+from dressage.parsing import syntax_tree
 from dressage.sdk.files import read_source
 
 Reward = str | os.PathLike[str] | Callable[..., Any]
@@ -94,7 +95,7 @@ class _Extraction:
         except (OSError, TypeError) as error:
             message = f"reward: the source of {function.__name__} cannot be read ({error})"
             raise InvalidArgument(f"{message}; give it as text or as a path", field="reward") from error
-        tree = ast.parse(text)
+        tree = syntax_tree(text)
         if _strip_annotations(tree):
             text = ast.unparse(tree)
         for node in ast.walk(tree):

@@ -120,7 +120,7 @@ async def test_an_endless_reward_is_ended_and_counted(stack: Stack) -> None:
 
     before = kills()
     source = REWARD.replace("    return", "    while True:\n        pass\n    return", 1)
-    reply = await stack.stub.Check(pb.CheckRequest(reward_source=source, environment=ENV), timeout=6)
+    reply = await stack.stub.Check(pb.CheckRequest(reward_source=source, environment=ENV), timeout=20)
     assert not reply.ok
     assert "did not end in time" in reply.failures[0].message
     assert kills() == before + 1

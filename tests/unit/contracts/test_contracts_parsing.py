@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from dressage.envs.trajectory import load_check_trajectories
@@ -47,3 +49,18 @@ def test_threads_parse_and_read_at_the_same_time(often_collected: threading.Even
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(work, range(8))) == 8
+
+
+def test_a_tree_that_another_thread_disturbed_is_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`inspect.signature` parses without the lock, while packages are imported."""
+    outcomes = iter([SystemError("AST constructor recursion depth mismatch (before=42, after=184)")] * 3)
+
+    def parse(source: str) -> ast.Module:
+        for error in outcomes:
+            raise error
+        return ast.parse(source)
+
+    monkeypatch.setattr("dressage.parsing.ast", SimpleNamespace(parse=parse))
+    assert len(syntax_tree(SOURCE).body) == 1
+    with pytest.raises(SyntaxError):
+        syntax_tree("x =")

@@ -11,6 +11,7 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.envs import adding, load_card
 from dressage.envs.trajectory import Trajectory
+from dressage.errors import Internal
 from dressage.policies import Policy, load, save_bundle
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.capabilities import capabilities
@@ -342,3 +343,19 @@ def test_successes_are_the_environments_own(tmp_path, monkeypatch):
         stored, {**request, "recorded": 0}, scratch=tmp_path, target=tmp_path
     )
     assert checked.successes == (False, True, True) and checked.lengths == (3, 3, 3)
+
+
+def test_a_player_that_ends_while_its_process_starts_leaves_none(tmp_path):
+    started = []
+
+    class Late(Sandboxes):
+        def start(self, *arguments, **options):
+            process = super().start(*arguments, **options)
+            started.append(process)
+            player.end()
+            return process
+
+    player = Player(Late(tmp_path))
+    with pytest.raises(Internal, match="has ended with its assignment"), player.conversation():
+        pass
+    assert started[0].poll() is not None and not started[0].scratch.exists()

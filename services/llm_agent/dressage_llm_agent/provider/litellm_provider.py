@@ -13,6 +13,8 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from dressage.parsing import ONE_PARSER
+
 from dressage_llm_agent.provider import signatures
 from dressage_llm_agent.provider.base import (
     CompletionRequest,
@@ -177,7 +179,9 @@ async def _loaded() -> Any:
 
 def load_litellm() -> Any:
     """Return the litellm module, configured once with local prices and without callbacks and prints."""
-    with _importing:
+    if _litellm:
+        return _litellm[0]
+    with _importing, ONE_PARSER:
         if _litellm:
             return _litellm[0]
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")

@@ -12,6 +12,7 @@ from typing import Any
 from dressage.contracts.reward import BatchReward, RewardModule, RewardOutput
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.state import State
+from dressage.parsing import syntax_tree
 from dressage.sandbox.heartbeat import heartbeat
 from numpy.typing import NDArray
 
@@ -24,7 +25,7 @@ def fields_read(source: str, module: RewardModule, card: EnvironmentCard) -> fro
     """
     if module.style != "vectorised":
         return None
-    attributes = {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    attributes = {node.attr for node in ast.walk(syntax_tree(source)) if isinstance(node, ast.Attribute)}
     if attributes & {"fields", "rows"}:
         return None
     return frozenset(attributes & {field.name for field in card.fields})

@@ -258,15 +258,21 @@ class Player:
 
     def _running(self) -> SandboxProcess:
         if self._abandoned:
-            raise Internal("the player has ended with its assignment")
+            raise _ended_with_assignment()
         process = self._process
         if process is not None and process.poll() is not None:
             self._sandboxes.end(process)
-            process = None
-        if process is None:
-            process = self._process = self._sandboxes.start(self._sandbox, _PLAYER)
-            self._answered = False
-        return process
+            self._process = process = None
+        return process or self._start()
+
+    def _start(self) -> SandboxProcess:
+        process = self._sandboxes.start(self._sandbox, _PLAYER)
+        with self._lock:
+            if not self._abandoned:
+                self._process, self._answered = process, False
+                return process
+        self._sandboxes.end(process)  # `end` came while it was started
+        raise _ended_with_assignment()
 
     def _failure(self, process: SandboxProcess, error: DressageError) -> DressageError:
         """End a player that did not answer; return the error."""
@@ -314,6 +320,10 @@ class Player:
         if not waiting:
             self._process = None
             self._sandboxes.end(process)
+
+
+def _ended_with_assignment() -> Internal:
+    return Internal("the player has ended with its assignment")
 
 
 def parts(seeds: Sequence[int], *, size: int) -> list[tuple[int, Sequence[int]]]:
