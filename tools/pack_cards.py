@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from dressage.cli.packs import pack_process
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.generate import DATA, card_text
 from dressage.envs.packs.registry import PACKS
+from dressage.pack_process import pack_process
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 

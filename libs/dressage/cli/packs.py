@@ -1,12 +1,10 @@
-"""`dressage envs install` and `sync`, and processes of packs."""
+"""`dressage envs install` and `sync`."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,10 +12,8 @@ from dressage.cli import output
 from dressage.envs.packs import installing, own, process, registry
 from dressage.envs.packs.batched import newton_model, tasks
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, Unavailable
-from dressage.sandbox.gpu import gpu_access
-from dressage.sandbox.limits import simulator_limits
+from dressage.pack_process import last_line, pack_process
 from dressage.sandbox.pipe import MALFORMED, ChannelClosed
-from dressage.sandbox.process import SandboxProcess
 
 _SECONDS = 1800.0
 _PACKS = ("isaaclab",)
@@ -64,7 +60,7 @@ def _use(pack: registry.Pack, interpreter: str) -> None:
                 running.channel.recv(timeout=_SECONDS)
                 print(f"{environment}: the simulator made a step")
             except DressageError as error:
-                print(f"{environment}: the simulator does not work: {_cause(running, error)}")
+                print(f"{environment}: the simulator does not work: {last_line(running, error)}")
 
 
 def _write_model(pack: registry.Pack, environment: str, target: Path) -> None:
@@ -79,12 +75,8 @@ def _write_model(pack: registry.Pack, environment: str, target: Path) -> None:
                 copy = shutil.copyfile(running.scratch / newton_model.MODEL_FILE, Path(temporary) / target.name)
                 copy.rename(target)
         except DressageError as error:
-            print(f"{environment}: no model was written, so it has no videos: {_cause(running, error)}")
-
-
-def _cause(running: SandboxProcess, error: DressageError) -> str:
-    """Return the last line that a failed process wrote, or the error."""
-    return (running.kill().stderr_tail.strip().splitlines() or [error.message])[-1]
+            cause = last_line(running, error)
+            print(f"{environment}: no model was written, so the simulator's camera draws its videos, slowly: {cause}")
 
 
 def _compile(pack: registry.Pack, target: Path) -> None:
@@ -100,7 +92,7 @@ def _compile(pack: registry.Pack, target: Path) -> None:
                     shutil.copytree(running.scratch / process.KERNELS, new, dirs_exist_ok=True)
                 except DressageError as error:
                     print(
-                        f"{environment}: no kernels were compiled, so trainings compile them: {_cause(running, error)}"
+                        f"{environment}: no kernels were compiled, so trainings compile them: {last_line(running, error)}"
                     )
         if new.exists():
             new.rename(target)
@@ -129,31 +121,6 @@ def sync(name: str, *, write: Path | None, as_json: bool) -> None:
     for backend, needs in tasks.NEEDS.items():
         print(f"{backend}: {counts[backend]} tasks. {needs}")
     print("\n".join(lines) if lines else "the registry is current")
-
-
-@contextmanager
-def pack_process(name: str, target: str, *, with_gpu: bool = False) -> Iterator[SandboxProcess]:
-    """Run a function of Dressage in a sandboxed process with the packages of an installed pack, and end it.
-
-    :param target: ``module:function``.
-    :param with_gpu: give it the GPU of this machine, if there is one.
-    :raises FailedPrecondition: if the pack is not installed.
-    """
-    gpu = gpu_access(graphics=registry.own_installation(name) is not None) if with_gpu else None
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        SandboxProcess.start(
-            target,
-            limits=simulator_limits(process.gigabytes(name)),
-            scratch=Path(scratch),
-            packages=process.import_path(name),
-            read_only=(*process.readable(name), *(gpu.read_only if gpu else ())),
-            devices=gpu.devices if gpu else (),
-            python=process.interpreter(name),
-            env={**process.variables(name), **({**dict(gpu.env), process.DEVICE: process.GPU} if gpu else {})},
-        ) as running,
-    ):
-        yield running
 
 
 def _live(name: str) -> tuple[list[tasks.Task], str]:

@@ -178,9 +178,10 @@ class EnvironmentCard:
 
     @property
     def has_video(self) -> bool:
-        """Whether the renderer can draw it; False without a MuJoCo model. Custom environments have to be tried."""
+        """Whether the renderer can draw it: there is a MuJoCo model, or its simulator has a camera. Custom environments have to
+        be tried."""
         if self.pack:
-            return self.id in PACKS[self.pack].models
+            return PACKS[self.pack].camera or self.id in PACKS[self.pack].models
         return self.id not in _NOT_DRAWN and "program" not in self.methods
 
     @property

@@ -20,11 +20,13 @@ import numpy.typing as npt
 from dressage.envs import custom
 from dressage.envs.loading import load_compiled, quiet_loading
 from dressage.envs.packs import models
+from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS
 from dressage.envs.plain import is_plain
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 from dressage.installation import install_command
 
 from dressage_renderer.probe import egl_remedy
+from dressage_renderer.simulated import SimulatorStage
 
 Frame = npt.NDArray[np.uint8]
 Vector = npt.NDArray[np.float64]
@@ -34,6 +36,15 @@ _MAX_GEOMS = 2000
 _DEFAULT_ELEVATION = -20.0
 _FROM_ABOVE = -60.0
 _LIGHT_SQUARE, _DARK_SQUARE = (206, 214, 220), (150, 163, 175)
+
+
+def open_stage(env_id: str, *, width: int, height: int, camera: str = "") -> Stage | SimulatorStage:
+    """Return what draws the states of an environment: MuJoCo, or the camera of its simulator where there is no model.
+
+    Parameters and errors are those of `Stage` and `SimulatorStage`.
+    """
+    kind = SimulatorStage if models.drawn_by_simulator(env_id) else Stage
+    return kind(env_id, width=width, height=height, camera=camera)
 
 
 class Stage:
@@ -47,6 +58,8 @@ class Stage:
     :raises InvalidArgument: for an unknown camera, or an environment that is not simulated by MuJoCo.
     :raises FailedPrecondition: without EGL, with the command that installs it.
     """
+
+    has_mask = True
 
     def __init__(self, env_id: str, *, width: int, height: int, camera: str = "") -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
@@ -68,6 +81,11 @@ class Stage:
             self._scene.flags[flag] = False
         self._visible, self._untouched = mujoco.MjvOption(), mujoco.MjvPerturb()
         self._pixels = np.empty((height, width, 3), dtype=np.uint8)
+
+    @property
+    def position_size(self) -> int:
+        """Generalised positions of a state."""
+        return int(self.model.nq)
 
     def draw(self, qpos: Vector, *, aim: bool = True) -> Frame:
         """Return the image of a state, a new array (H, W, 3).
@@ -202,7 +220,8 @@ def stock_model(env_id: str) -> tuple[Any, Mapping[str, Any]]:
         return load_compiled(custom.folder_of(env_id) / custom.MODEL_FILE), {}
     if models.model_path(env_id):
         return models.load_model(env_id), models.view_of(env_id)
-    if is_plain(env_id) or custom.module_of(env_id):  # a module of the user's own is imported in sandboxes only
+    # A module of the user's own is imported in sandboxes only.
+    if is_plain(env_id) or custom.module_of(env_id) or env_id in PACK_ENVIRONMENT_IDS:
         raise InvalidArgument(field="environment", value=env_id, expected=_MUJOCO_ONLY)
     import gymnasium
 

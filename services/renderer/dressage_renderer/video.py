@@ -62,7 +62,7 @@ def render_video(
     from PIL import Image
 
     from dressage_renderer.overlay import Overlay, readings
-    from dressage_renderer.stage import Stage
+    from dressage_renderer.stage import open_stage
 
     options, begin = options or RenderOptions(), clock()
     time_axis = times_of(trajectory)
@@ -73,8 +73,8 @@ def render_video(
         overlay = Overlay(numbers, width=options.width, height=options.height)
     still_moments = {float(moments[index]) for index in still_indices(len(moments), options.stills)}
     pictures: list[Path] = []
-    with Stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
-        qpos = positions(trajectory, stage.model.nq)
+    with open_stage(trajectory.environment, width=options.width, height=options.height, camera=options.camera) as stage:
+        qpos = positions(trajectory, stage.position_size)
 
         def finish(frame: Any, moment: float) -> None:
             if overlay is not None:

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
 from dressage.cli import packs
@@ -21,6 +23,8 @@ from dressage.policies import load as load_policy
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import simulator_limits
 from dressage.sandbox.process import SandboxProcess
+from dressage_renderer.simulated import SimulatorStage
+from dressage_renderer.stage import Stage, open_stage
 
 from tests.unit.envs.body_poses import CART_POLE, pose_errors
 
@@ -146,3 +150,50 @@ def test_bodies_of_the_written_model_are_where_the_simulators_are(environment: s
     recorded = dict(np.load(out))
     assert len(recorded["place"]) > 20 and np.ptp(recorded["joint_positions"], axis=0).min() > 0.1
     assert pose_errors(models.load_model(environment), recorded).max() < 1e-4
+
+
+@pytest.fixture
+def without_model(environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the installed pack is, without the model that its simulator has written."""
+    pack = load_card(environment).pack
+    installed, copy = registry.folder_of(pack), tmp_path / "packs" / pack
+    copy.mkdir(parents=True)
+    for entry in installed.iterdir():
+        if entry.name != registry.MODELS:
+            (copy / entry.name).symlink_to(entry)
+    monkeypatch.setenv(registry.VARIABLE, str(copy.parent))
+    return installed.parent
+
+
+def coloured(image: Any) -> Any:
+    """The pixels (H, W) of an image that are not grey."""
+    return np.ptp(image.astype(int), axis=-1) > 30
+
+
+@pytest.mark.parametrize("environment", [CART_POLE], indirect=True)
+def test_the_simulators_camera_sees_what_mujoco_draws(
+    environment: str, without_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = np.array([[0.0, 0.0], [1.0, 0.6], [-1.5, -1.0]])
+    with open_stage(environment, width=480, height=360) as camera:
+        assert isinstance(camera, SimulatorStage) and camera.position_size == 2
+        seen = [coloured(camera.draw(state)) for state in states]
+        again = coloured(camera.draw(states[0]))
+    monkeypatch.setenv(registry.VARIABLE, str(without_model))
+    with open_stage(environment, width=480, height=360) as drawing:
+        assert isinstance(drawing, Stage)
+        drawn = [coloured(drawing.draw(state)) & drawing.robot_mask() for state in states]
+    np.testing.assert_array_equal(again, seen[0])
+    for one, other in zip(seen, drawn, strict=True):
+        assert one.sum() > 300 and 0.7 < one.sum() / other.sum() < 1.4
+        places = [np.argwhere(mask).mean(axis=0) for mask in (one, other)]
+        assert np.abs(places[0] - places[1]).max() < 2.0  # pixels
+
+
+@pytest.mark.parametrize("environment", [CART_POLE], indirect=True)
+def test_a_training_without_a_model_has_a_video(environment: str, without_model: Path, tmp_path: Path) -> None:
+    test_a_whole_training_with_an_external_reward_ends_in_a_policy(environment, tmp_path)
+    (video,) = tmp_path.glob("artifacts/sessions/*/iterations/1/assignments/train/members/*/videos/*.mp4")
+    with av.open(str(video)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(frames) > 10 and all(coloured(frame).any() for frame in frames)

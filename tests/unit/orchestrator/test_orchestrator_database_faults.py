@@ -363,3 +363,18 @@ def test_commits_of_both_databases_are_synced(tmp_path: Path) -> None:
         assert tx.connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 1  # NORMAL
     sessions_db.close()
     steps.dispose()
+
+
+def test_tables_of_dbos_get_times_from_old_versions_of_sqlite(tmp_path: Path) -> None:
+    """Debian 12 has SQLite 3.40, whose own function has no ``subsec``; DBOS relies on it on Python 3.12 and newer."""
+    engine = make_workflow_engine(sqlite_url(tmp_path / "workflows.db"))
+    try:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "CREATE TABLE t (id INTEGER, at INTEGER NOT NULL DEFAULT (unixepoch('subsec') * 1000))"
+            )
+            connection.exec_driver_sql("INSERT INTO t (id) VALUES (1)")
+            (written,) = connection.exec_driver_sql("SELECT at FROM t").scalars()
+    finally:
+        engine.dispose()
+    assert abs(written / 1000 - time.time()) < 60

@@ -1,4 +1,4 @@
-"""The MuJoCo models of packs' robots, with which recorded states are drawn.
+"""The MuJoCo models of packs' robots, with which recorded states are drawn. Where there is none, a simulator's camera draws.
 
 A model comes from the pack's packages, or its simulator has written it when the pack was installed. A floor comes from here.
 MuJoCo's version is ours, which need not be the pack's.
@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs.packs.registry import PACKS, damaged, folder_of, install_remedy, installed_packages, own_installation
+from dressage.envs.packs.registry import (
+    PACKS,
+    damaged,
+    folder_of,
+    install_remedy,
+    installed_packages,
+    own_installation,
+    problem_of,
+)
 from dressage.envs.state import Array, Raw
 from dressage.errors import FailedPrecondition, InvalidArgument
 
@@ -29,6 +37,20 @@ _VIEWS: Mapping[str, Mapping[str, Any]] = {
 def model_path(env_id: str) -> str:
     """Return where the robot's model is in the folder of its pack; empty for an environment without one."""
     return next((pack.models[env_id] for pack in PACKS.values() if env_id in pack.models), "")
+
+
+def drawn_by_simulator(env_id: str) -> bool:
+    """Return whether the camera of the pack's simulator draws the environment here, because no MuJoCo model is there.
+
+    :raises FailedPrecondition: if the environment has no model at all and its pack is not installed.
+    """
+    pack = next((pack for pack in PACKS.values() if pack.camera and env_id in pack.environments), None)
+    if pack is None:
+        return False
+    if path := model_path(env_id):
+        return not problem_of(pack.name) and not (folder_of(pack.name) / path).exists()
+    installed_packages(pack.name)
+    return True
 
 
 def view_of(env_id: str) -> Mapping[str, Any]:

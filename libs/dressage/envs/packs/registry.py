@@ -39,6 +39,7 @@ class Pack:
     :param gigabytes: memory limit of its processes.
     :param models: files of MuJoCo models in the pack's folder, by environment, from which recorded states are drawn. Those
         in the folder `MODELS` are written by the simulator when the pack is installed.
+    :param camera: whether the simulator's own camera draws recorded states where there is no such file.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Pack:
     python: str = ""
     gigabytes: int = 2
     models: Mapping[str, str] = field(default_factory=dict)
+    camera: bool = False
 
     @property
     def written_models(self) -> Mapping[str, str]:
@@ -128,6 +130,7 @@ PACKS = {
             python="3.12",
             gigabytes=8,
             models={"Isaac-Cartpole-Direct": f"{MODELS}/Isaac-Cartpole-Direct.xml"},
+            camera=True,
         ),
     )
 }

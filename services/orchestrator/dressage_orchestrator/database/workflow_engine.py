@@ -6,6 +6,8 @@ PENDING until the server restarts. This engine reports such errors as lost conne
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,9 @@ POOL_SIZE = 4
 More connections would poll its lock, and some do not get it within the limit while fifty sessions run."""
 
 POOL_SECONDS = 600.0
+_SUBSECONDS = (3, 42)
+"""The first version of SQLite whose ``unixepoch`` has ``subsec``. Debian 12 and Ubuntu 22.04 have older ones, and DBOS's
+tables use it on Python 3.12 and newer."""
 
 
 def make_workflow_engine(url: str) -> sa.Engine:
@@ -33,6 +38,8 @@ def make_workflow_engine(url: str) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: Any, _: Any) -> None:
+        if sqlite3.sqlite_version_info < _SUBSECONDS:
+            connection.create_function("unixepoch", 1, _unixepoch)
         connection.isolation_level = "IMMEDIATE"  # as in the engines that DBOS creates
         connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
         connection.execute("PRAGMA journal_mode=WAL")  # polling by DBOS does not wait for writers
@@ -46,3 +53,8 @@ def make_workflow_engine(url: str) -> sa.Engine:
             context.is_disconnect = True  # `dbos._sys_db.db_retry` then retries, as on PostgreSQL
 
     return engine
+
+
+def _unixepoch(modifier: str) -> float | None:
+    """Return the seconds since 1970, as ``unixepoch('subsec')`` of newer versions does."""
+    return round(time.time(), 3) if modifier == "subsec" else None

@@ -16,6 +16,7 @@ import numpy as np
 
 from dressage.envs.cards import Field
 from dressage.envs.packs.batched import isaacsim
+from dressage.envs.packs.batched.isaac_camera import Camera
 from dressage.envs.packs.batched.protocol import Facts, Result, Seen
 from dressage.envs.state import Array
 
@@ -37,13 +38,21 @@ class IsaacSimulator:
     """See `dressage.envs.packs.batched.protocol.Simulator`.
 
     :param visible: also load shapes that are only visible.
+    :param camera: draws the environment after its first reset.
     """
 
     def __init__(
-        self, env_id: str, *, num_envs: int, max_episode_steps: int | None, device: str, visible: bool = False
+        self,
+        env_id: str,
+        *,
+        num_envs: int,
+        max_episode_steps: int | None,
+        device: str,
+        visible: bool = False,
+        camera: Camera | None = None,
     ) -> None:
         with contextlib.redirect_stdout(sys.stderr):
-            self._app = isaacsim.start(device) if isaacsim.is_needed() else None
+            self._app = isaacsim.start(device, cameras=camera is not None) if isaacsim.is_needed() else None
             task = env_id if self._app is None else isaacsim.task_id(env_id)
             import gymnasium
             import isaaclab_tasks  # noqa: F401  registers the tasks
@@ -55,6 +64,9 @@ class IsaacSimulator:
                 config.episode_length_s = max_episode_steps * config.sim.dt * config.decimation
             if visible:
                 config.sim.physics.load_visual_shapes = True
+            if camera is not None:
+                camera.add_to(config)
+            self._camera = camera
             self._env: Any = gymnasium.make(task, cfg=config, disable_env_checker=True).unwrapped
             self._managed = hasattr(self._env, "reward_manager")
             self._readers = self._fields()
@@ -132,6 +144,8 @@ class IsaacSimulator:
     def reset(self, seed: int) -> None:
         with contextlib.redirect_stdout(sys.stderr):
             self._env.obs_buf, _ = self._env.reset(seed=seed)  # Isaac Lab 2.3 keeps the observations of steps only
+            if self._camera is not None:
+                self._camera.attach(self._env, device=self._device)
 
     def restart(self, rows: Array) -> None:
         import torch

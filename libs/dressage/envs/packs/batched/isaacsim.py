@@ -23,16 +23,18 @@ def is_needed() -> bool:
     return version("isaaclab").startswith("2.")
 
 
-def start(device: str) -> Any:
+def start(device: str, *, cameras: bool = False) -> Any:
     """Start Isaac Sim without windows and return its application. It must run before tasks are imported.
 
     Its caches, data and logs go into the current folder. Where the pack has assets, it takes them instead of NVIDIA's server.
 
     :param device: in Warp's words: ``cpu`` or ``cuda:0``.
+    :param cameras: whether something is drawn.
     """
     from isaaclab.app import AppLauncher
 
-    return AppLauncher(headless=True, device=device, kit_args=" ".join(kit_arguments())).app
+    words = " ".join(kit_arguments())
+    return AppLauncher(headless=True, device=device, enable_cameras=cameras, kit_args=words).app
 
 
 def kit_arguments() -> list[str]:
