@@ -1,4 +1,4 @@
-"""Drawing by the camera of a pack's simulator: the protocol with its process, with a camera whose images are computed by hand."""
+"""Drawing by the camera of a pack's simulator: the protocol with its process; the images are computed by hand."""
 
 from __future__ import annotations
 
