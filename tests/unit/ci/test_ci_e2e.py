@@ -107,6 +107,7 @@ def checkout(tmp_path: Path) -> Path:
     root = tmp_path / "checkout"
     shutil.copytree(CI, root / ".ci")
     programs = {"make": 'echo "make $*" >> ran\n[ "$1" != e2e ] || eval "$E2E"', "sleep": ""}
+    programs["df"] = 'printf "Avail\\n%s\\n" ${FREE:-100}'
     cluster = {"up": "exit ${UP:-0}", "extras": "", "down": "echo down >> ran"}
     cluster |= {"image": 'echo "image $2" >> ran\necho built\nexit ${IMAGE:-0}'}
     for folder, scripts in (("checkout/bin", programs), ("shared/cluster", cluster)):
@@ -151,6 +152,12 @@ def test_run_names_e2e_where_no_cluster_comes_up(checkout: Path, there: bool) ->
     done, ran = ci_run(checkout, UP="1")
     assert done.returncode == 0 and "make e2e: skipped, this machine cannot create a cluster" in done.stdout, done
     assert ran[0] == "make lint" and ran[-1] == "make test" and "make e2e" not in ran
+
+
+def test_run_names_e2e_where_the_disk_is_nearly_full(checkout: Path) -> None:
+    done, ran = ci_run(checkout, FREE="24")
+    assert done.returncode == 0 and "no cluster: 24 GiB of disk are free, 25 are needed" in done.stderr, done
+    assert ran == ["make lint", "make audit", "make test-console-quick", "make test"]
 
 
 def test_run_fails_where_an_image_cannot_be_built(checkout: Path) -> None:
