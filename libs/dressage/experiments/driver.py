@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import AsyncClient
@@ -23,10 +25,13 @@ from dressage.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    Unavailable,
 )
 from dressage.experiments import strips
 from dressage.experiments.cells import Cell, limits_of
 from dressage.experiments.records import Record, ResultFolder, exhausted_limit, record_of, revisions_of
+
+T = TypeVar("T")
 
 _ENDED = (
     pb.SESSION_STATE_SUCCEEDED,
@@ -39,6 +44,9 @@ _LAST_POLL_SECONDS = 5.0
 _DEFAULT_MINUTES = 24 * 60.0
 _SLACK_MINUTES = 60.0
 _MAX_VIDEO_BYTES = 64 * 2**20
+_OUTAGE_SECONDS = 30.0
+_OUTAGE_ATTEMPTS = 10
+"""Each takes up to a minute, see `dressage.client.calls`. The sessions go on where only the server has no time to answer."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +143,7 @@ class Driver:
             self._on_cell(cell, record, message, self._done)
 
     async def _play(self, cell: Cell) -> Record:
-        session = await self._open(cell)
+        session = await self._through_outages(lambda: self._open(cell))
         deadline = self._clock() + 60 * (cell.limits.get("minutes", _DEFAULT_MINUTES) + _SLACK_MINUTES)
         wait = _FIRST_POLL_SECONDS
         while session.state not in _ENDED:
@@ -143,7 +151,7 @@ class Driver:
                 raise DeadlineExceeded(f"{session.name} has not ended; `dressage bench` waits for it again")
             await self._sleep(wait)
             wait = min(_LAST_POLL_SECONDS, 1.3 * wait)
-            session = await self._client.get_session(session.name)
+            session = await self._through_outages(lambda: self._client.get_session(cell.session))
         iterations = [iteration async for iteration in self._client.list_iterations(session.name)]
         record = record_of(cell, session, iterations, self._machine)
         revisions = revisions_of(iterations)
@@ -155,6 +163,28 @@ class Driver:
             message = f"{self._folder.path}: the result cannot be written: {error.strerror or error}"
             raise FailedPrecondition(message, reason="RESULT_NOT_WRITTEN") from error
         return record
+
+    async def _through_outages(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call while the server is away or does not answer in time, for some minutes at most."""
+
+        def say(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome else None
+            message = error.message if isinstance(error, DressageError) else error
+            print(f"the server does not answer, trying again: {message}", file=sys.stderr)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type((Unavailable, DeadlineExceeded)),
+            stop=stop_after_attempt(_OUTAGE_ATTEMPTS),
+            wait=wait_fixed(_OUTAGE_SECONDS),
+            sleep=self._sleep,
+            before_sleep=say,
+            reraise=True,
+        )
+
+        async def attempt() -> T:  # tenacity awaits coroutine functions alone
+            return await call()
+
+        return await retrying(attempt)
 
     async def _keep_pictures(self, cell: str, key: str) -> None:
         """Store frames of a policy's video. A video that cannot be read costs its pictures only.

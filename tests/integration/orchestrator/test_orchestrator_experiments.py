@@ -16,6 +16,7 @@ import yaml
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli.main import invoke
 from dressage.client import AsyncClient
+from dressage.errors import DeadlineExceeded, Unavailable
 from dressage.experiments.cells import cells
 from dressage.experiments.driver import Driver
 from dressage.experiments.records import RESULTS, ResultFolder
@@ -126,6 +127,48 @@ async def test_a_killed_bench_waits_for_its_sessions(server: Stack, tmp_path: Pa
     assert (len(outcome.records), len(outcome.failed)) == (4, 0)
     after = await created(server)
     assert len(after) == 4 and after[first].epoch == 0
+
+
+class Away:
+    """A client whose server does not answer some of its reads.
+
+    :param times: reads of sessions that get no answer.
+    """
+
+    def __init__(self, client: AsyncClient, times: float) -> None:
+        self._client, self.times = client, times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    async def get_session(self, name: str) -> Any:
+        self.times -= 1
+        if self.times >= 0:
+            raise (Unavailable, DeadlineExceeded)[int(self.times) % 2]("the server is away")
+        return await self._client.get_session(name)
+
+
+@pytest.mark.parametrize(("times", "results"), [(9, 2), (float(10**6), 0)], ids=["for a while", "for ever"])
+async def test_an_outage_is_waited_for(
+    server: Stack, tmp_path: Path, capsys: pytest.CaptureFixture[str], times: float, results: int
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        await asyncio.sleep(min(seconds, 0.05))
+
+    folder = ResultFolder(tmp_path / "out")
+    async with AsyncClient.connect(server.service.address) as client:
+        away: Any = Away(client, times)
+        driver = Driver(away, folder, parallel=1, machine={}, on_cell=lambda *_: None, sleep=sleep)
+        outcome = await asyncio.wait_for(driver.run(cells(load_experiment(write(tmp_path)))), 90)
+    assert (len(outcome.records), len(outcome.failed)) == (results, 2 - results)
+    assert all(failed.message == "the server is away" for failed in outcome.failed)
+    assert slept.count(30.0) == capsys.readouterr().err.count(
+        "the server does not answer, trying again: the server is away"
+    )
+    assert slept.count(30.0) == (9 if results else 18)
 
 
 async def test_a_failed_cell_is_reported_and_tried_again(server: Stack, tmp_path: Path) -> None:
