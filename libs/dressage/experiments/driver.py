@@ -46,7 +46,7 @@ _SLACK_MINUTES = 60.0
 _MAX_VIDEO_BYTES = 64 * 2**20
 _OUTAGE_SECONDS = 30.0
 _OUTAGE_ATTEMPTS = 10
-"""Each takes up to a minute, see `dressage.client.calls`. The sessions go on where only the server has no time to answer."""
+"""Each takes up to a minute, see `dressage.client.calls`. Sessions continue where only the server has no time to answer."""
 
 
 @dataclass(frozen=True)
