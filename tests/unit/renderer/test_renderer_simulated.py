@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import threading
@@ -15,7 +16,7 @@ import av
 import mujoco
 import numpy as np
 import pytest
-from dressage.envs.packs import models, registry
+from dressage.envs.packs import models, process, registry
 from dressage.envs.packs.batched import drawing
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
@@ -125,6 +126,15 @@ def test_a_missing_pack_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
     with pytest.raises(FailedPrecondition, match="dressage envs install isaaclab"):
         stage.open_stage(CART_POLE, width=64, height=64)
+
+
+def test_a_renderer_has_no_trainer_for_the_packs_process(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(process, "_interpreter", lambda version: ("python", ()))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "dressage_trainer" else find(name))
+    links = Path(process.import_path("isaaclab")[-1])
+    assert [link.name for link in links.iterdir()] == ["dressage"] and (links / "dressage" / "errors.py").is_file()
+    assert links.joinpath("dressage").resolve() in process.readable("isaaclab")
 
 
 def test_a_camera_of_the_model_is_refused(simulator: Any, installed: Path) -> None:

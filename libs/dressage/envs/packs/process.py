@@ -33,6 +33,7 @@ paths = sysconfig.get_paths()
 print(json.dumps([sys.executable, paths["stdlib"], paths["platstdlib"], paths["stdlib"] + "/lib-dynload"]))
 """
 _OURS = ("dressage", "dressage_trainer")
+"""What a pack's process imports of ours. The renderer, which draws only, has no trainer."""
 _LINKS = "dressage"
 
 
@@ -91,15 +92,15 @@ def _interpreter(version: str) -> tuple[str, tuple[str, ...]]:
 
 def readable(name: str) -> tuple[Path, ...]:
     """Return what a pack's process also reads: Dressage's packages, to which links of `import_path` lead, kernels, assets."""
-    return (*(_package(ours) for ours in _OURS), folder_of(name) / KERNELS, folder_of(name) / ASSETS)
+    return (*_packages().values(), folder_of(name) / KERNELS, folder_of(name) / ASSETS)
 
 
 def _links(folder: Path) -> Path:
     """Return a folder with links to Dressage's packages: their own folder has packages that disagree with the pack's."""
     links = folder / _LINKS
     links.mkdir(exist_ok=True)
-    for name in _OURS:
-        link, target = links / name, _package(name)
+    for name, target in _packages().items():
+        link = links / name
         if link.is_symlink() and link.readlink() == target:
             continue
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
@@ -109,7 +110,7 @@ def _links(folder: Path) -> Path:
     return links
 
 
-def _package(name: str) -> Path:
-    spec = importlib.util.find_spec(name)
-    assert spec is not None and spec.origin is not None, name
-    return Path(spec.origin).resolve().parent
+def _packages() -> dict[str, Path]:
+    """Return the folders of those of our packages that are installed here, by name."""
+    specs = {name: importlib.util.find_spec(name) for name in _OURS}
+    return {name: Path(spec.origin).resolve().parent for name, spec in specs.items() if spec and spec.origin}
