@@ -152,7 +152,7 @@ class Driver:
             await self._sleep(wait)
             wait = min(_LAST_POLL_SECONDS, 1.3 * wait)
             session = await self._through_outages(lambda: self._client.get_session(cell.session))
-        iterations = [iteration async for iteration in self._client.list_iterations(session.name)]
+        iterations = await self._through_outages(lambda: self._iterations(session.name))
         record = record_of(cell, session, iterations, self._machine)
         revisions = revisions_of(iterations)
         try:
@@ -163,6 +163,9 @@ class Driver:
             message = f"{self._folder.path}: the result cannot be written: {error.strerror or error}"
             raise FailedPrecondition(message, reason="RESULT_NOT_WRITTEN") from error
         return record
+
+    async def _iterations(self, session: str) -> list[pb.Iteration]:
+        return [iteration async for iteration in self._client.list_iterations(session)]
 
     async def _through_outages(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call while the server is away or does not answer in time, for some minutes at most."""

@@ -121,7 +121,7 @@ def blend_ghosts(present: Picture, robot: npt.NDArray[np.bool_], ghosts: list[Pi
 
 def _draw(trajectory: Trajectory, axis: Any, moments: Any, options: SamplingOptions) -> list[Picture]:
     from dressage_renderer.overlay import Overlay, readings
-    from dressage_renderer.stage import open_stage
+    from dressage_renderer.stage import Stage, open_stage
 
     overlay = None
     if options.overlay:
@@ -133,7 +133,7 @@ def _draw(trajectory: Trajectory, axis: Any, moments: Any, options: SamplingOpti
         step = 1.0 / options.fps
         for moment in moments:
             picture = stage.draw(state_at(stage, axis, qpos, float(moment)))
-            if options.motion_trail and stage.has_mask and moment > axis[0]:
+            if options.motion_trail and isinstance(stage, Stage) and moment > axis[0]:
                 earlier = [max(float(moment) - step * (_GHOSTS - k) / 2, 0.0) for k in range(_GHOSTS)]
                 robot = stage.robot_mask()
                 ghosts = [stage.draw(state_at(stage, axis, qpos, at), aim=False) for at in earlier]

@@ -37,8 +37,6 @@ class SimulatorStage:
     :raises Unavailable: ``SIMULATOR_FAILED`` if the simulator ends or answers in another form.
     """
 
-    has_mask = False
-
     def __init__(self, env_id: str, *, width: int, height: int, camera: str = "") -> None:
         if camera:
             expected = "empty: the simulator's camera draws this environment, and follows the robot"
@@ -64,10 +62,6 @@ class SimulatorStage:
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
             raise self._failed("a malformed image")
         return np.array(image)
-
-    def robot_mask(self) -> npt.NDArray[np.bool_]:
-        """Raise an error: the simulator does not say which pixels are the robot's."""
-        raise NotImplementedError
 
     def between(self, first: Vector, second: Vector, share: float) -> Vector:
         """Return the positions at a share (0 to 1) of the way from one state to the next."""

@@ -59,8 +59,6 @@ class Stage:
     :raises FailedPrecondition: without EGL, with the command that installs it.
     """
 
-    has_mask = True
-
     def __init__(self, env_id: str, *, width: int, height: int, camera: str = "") -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
         import mujoco

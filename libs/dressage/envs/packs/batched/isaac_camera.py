@@ -133,6 +133,10 @@ def direction(azimuth: float, elevation: float) -> Array:
     return np.array([math.cos(turn) * math.cos(rise), math.sin(turn) * math.cos(rise), math.sin(rise)])
 
 
+def tensor_of(array: Any) -> Any:
+    """Return a tensor that shares the memory of one of Isaac Lab's arrays."""
+    return array.torch if hasattr(array, "torch") else array
+
+
 def _cpu(array: Any) -> Any:
-    tensor = array.torch if hasattr(array, "torch") else array
-    return tensor.detach().cpu().numpy()
+    return tensor_of(array).detach().cpu().numpy()

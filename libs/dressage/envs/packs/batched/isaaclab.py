@@ -16,7 +16,7 @@ import numpy as np
 
 from dressage.envs.cards import Field
 from dressage.envs.packs.batched import isaacsim
-from dressage.envs.packs.batched.isaac_camera import Camera
+from dressage.envs.packs.batched.isaac_camera import Camera, tensor_of
 from dressage.envs.packs.batched.protocol import Facts, Result, Seen
 from dressage.envs.state import Array
 
@@ -170,7 +170,7 @@ class IsaacSimulator:
 
     def spoil(self, row: int) -> None:
         articulation = next(iter(self._env.scene.articulations.values()))
-        _torch(articulation.data.joint_pos)[row] = float("nan")
+        tensor_of(articulation.data.joint_pos)[row] = float("nan")
 
     def close(self) -> None:
         self._env.close()
@@ -178,16 +178,11 @@ class IsaacSimulator:
 
 def _reader(data: Any, attribute: str, centre: Any) -> Callable[[], Any]:
     def read() -> Any:
-        value = _torch(getattr(data, attribute))
-        return value if centre is None else value - _torch(centre)
+        value = tensor_of(getattr(data, attribute))
+        return value if centre is None else value - tensor_of(centre)
 
     return read
 
 
-def _torch(array: Any) -> Any:
-    """Return a tensor that shares the memory of one of Isaac Lab's arrays."""
-    return array.torch if hasattr(array, "torch") else array
-
-
 def _numbers(array: Any) -> Array:
-    return np.array(_torch(array).detach().cpu().numpy(), dtype=np.float64)
+    return np.array(tensor_of(array).detach().cpu().numpy(), dtype=np.float64)
