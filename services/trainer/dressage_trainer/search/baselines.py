@@ -3,7 +3,7 @@
 One environment trains. After each training episode the deterministic policy plays the search's episodes, as a candidate
 does, and both count. A discrete observation is one-hot. The library's defaults hold but for two: the replay buffer has room
 for the whole training, not more, which changes no result; and the length of the training, which some schedules depend on, is
-that of the longest possible episodes. Fused updates and flushed denormal numbers change the rounding alone.
+that of the longest possible episodes. Fused updates change the rounding alone.
 
 PyTorch uses one thread, so that a baseline that restarts on another number of cores ends in the same result; evaluations use
 all cores. A baseline cannot continue from a state: after an interruption it restarts from its seed.
@@ -78,8 +78,6 @@ class BaselineSearch:
         """
         torch = importlib.import_module("torch")
         torch.set_num_threads(1)
-        # Moments of weights without a gradient decay to denormal numbers, with which processors are slow.
-        torch.set_flush_denormal(True)
         env = TrainingEnv(self._task)
         model = make_model(self._task, env, training_steps=self._allowed * env.longest_episode)
         callbacks = importlib.import_module("stable_baselines3.common.callbacks")
