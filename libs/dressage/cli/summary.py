@@ -180,7 +180,7 @@ def result_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if "report_returns" in facts and facts["score"] is not None:
         rows.append(("score", _report(facts)))
     elif facts["score"]:
-        rows.append(("score", _score(facts["score"])))
+        rows.append(("score", _score(facts["score"], _threshold(session))))
         rows += [("judged by", facts["score"]["judged"])] if facts["score"].get("judged") else []
     elif facts.get("best_score") is not None:
         goal = f" (succeeds from {facts['goal']})" if facts["goal"] else ""
@@ -205,7 +205,7 @@ def _confirmed(facts: dict[str, Any]) -> list[tuple[str, Any]]:
     if not again:
         return []
     judged = again.get("judged", "")
-    return [("confirmed", _score(again))] + (
+    return [("confirmed", _score(again, _threshold(facts["session"])))] + (
         [("judged by", judged)] if judged and judged != first.get("judged") else []
     )
 
@@ -230,9 +230,14 @@ def _failure(session: dict[str, Any]) -> list[str]:
     return parts
 
 
-def _score(judgment: dict[str, Any]) -> str:
+def _threshold(session: dict[str, Any]) -> float | None:
+    """Return the score from which the session succeeds; None if it has none."""
+    return session.get("spec", {}).get("pass_threshold") or None
+
+
+def _score(judgment: dict[str, Any], threshold: float | None) -> str:
     verdict = "passed" if judgment["passed"] else "below the threshold"
-    shown = f"{judgment['score']:.2f}"
+    shown = score_text(judgment["score"], threshold=threshold)
     if judgment["spread"] is not None:
         seeds = len(judgment["samples"])
         shown += f" ± {judgment['spread']:.2f} over {seeds} seed{'s' if seeds > 1 else ''}"

@@ -28,9 +28,16 @@ def return_text(value: float, *, decimals: int = 0) -> str:
     return f"{value:z.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"
 
 
-def score_text(value: float) -> str:
-    """Return a score as text: with two decimals if it is small, else as a return."""
-    return f"{value:z.2f}" if abs(value) < 100 else return_text(value)
+def score_text(value: float, *, threshold: float | None = None) -> str:
+    """Return a score as text: with two decimals if it is small, else as a return.
+
+    :param threshold: a score just below it gets up to six decimals, since `0.70` would read as if it reached 0.7.
+    """
+    if abs(value) >= 100:
+        return return_text(value)
+    texts = (f"{value:z.{decimals}f}" for decimals in range(2, 6))
+    clear = (text for text in texts if threshold is None or value >= threshold or float(text) < threshold)
+    return next(clear, f"{value:z.6f}")
 
 
 def mean_text(value: float) -> str:

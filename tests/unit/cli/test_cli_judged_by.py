@@ -11,6 +11,9 @@ from dressage.sdk.durations import seconds_waited, seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.results import _judgment
 from dressage.sdk.specs import SpecOptions, make_spec
+from dressage.sdk.texts import score_text
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 BOTH = pb.Judgment(
@@ -105,3 +108,24 @@ def test_video_options_become_the_specs() -> None:
 def test_an_unknown_video_option_is_refused(option: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         make_spec(options(option))
+
+
+@given(value=st.floats(-2, 2), threshold=st.decimals("0.01", 1, places=2).map(float))
+def test_the_text_of_a_score_is_on_its_side_of_the_threshold(value: float, threshold: float) -> None:
+    shown = float(score_text(value, threshold=threshold))
+    assert shown == pytest.approx(value, abs=0.005 + 1e-9)
+    assert (shown >= threshold) == (value >= threshold) or 0 < threshold - value < 1e-6
+
+
+def test_a_score_just_below_the_threshold_does_not_read_as_reached() -> None:
+    judgment = summary.judgment_dict(pb.Judgment(score=0.6987, samples=[0.6987]))
+    facts = {
+        "session": {"spec": {"pass_threshold": 0.7}},
+        "state": "exhausted",
+        "score": judgment,
+        "confirmation": judgment,
+    }
+    rows = dict(summary.result_rows(facts | dict.fromkeys(("returns", "seconds"))))
+    assert rows["score"].startswith("0.699, ") and rows["confirmed"].endswith("(below the threshold)")
+    facts["session"] = {"spec": {"pass_threshold": 0.75}}
+    assert dict(summary.result_rows(facts | dict.fromkeys(("returns", "seconds"))))["score"].startswith("0.70, ")
