@@ -70,7 +70,7 @@ def _machine(record: Record) -> str:
 
 def number(value: float) -> str:
     """Return a number with two decimals, or one if it is large."""
-    return f"{value:.2f}" if abs(value) < 1000 else f"{value:,.1f}"
+    return f"{value:z.2f}" if abs(value) < 1000 else f"{value:z,.1f}"
 
 
 def _summary(value: Summary) -> str:

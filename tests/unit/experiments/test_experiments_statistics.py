@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from dressage import errors
 from dressage.experiments import statistics
+from dressage.experiments.report import number
 from dressage.installation import install_command
 from hypothesis import given
 from hypothesis import strategies as st
@@ -129,3 +130,7 @@ def test_a_missing_scipy_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(errors.FailedPrecondition, match=re.escape(f"needs scipy: {install_command('experiments')}")):
         statistics.welch([1.0, 2.0], [3.0, 4.0])
+
+
+def test_numbers_in_tables_have_no_negative_zero() -> None:
+    assert [number(value) for value in (-4e-5, 0.0, -0.006, 12.345, -1234.56)] == ["0.00", "0.00", "-0.01", "12.35", "-1,234.6"]
