@@ -133,4 +133,10 @@ def test_a_missing_scipy_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
 
 
 def test_numbers_in_tables_have_no_negative_zero() -> None:
-    assert [number(value) for value in (-4e-5, 0.0, -0.006, 12.345, -1234.56)] == ["0.00", "0.00", "-0.01", "12.35", "-1,234.6"]
+    assert [number(value) for value in (-4e-5, 0.0, -0.006, 12.345, -1234.56)] == [
+        "0.00",
+        "0.00",
+        "-0.01",
+        "12.35",
+        "-1,234.6",
+    ]
