@@ -77,3 +77,11 @@ def test_other_waits_end_with_the_budget() -> None:
     with pytest.raises(Exhausted):
         assignments.wait(context, NAME)
     assert context.ensured == 0
+
+
+@pytest.mark.parametrize("looks", [0, 1, 2])
+def test_an_assignment_may_end_between_the_two_reads_of_a_poll(looks: int) -> None:
+    context: Any = Context()
+    context.spec.budget.Clear()
+    context.replayed, context.looks = True, looks
+    assert assignments.finish(context, NAME, "report", lambda row: {"ended": row.ended}) == {"ended": True}

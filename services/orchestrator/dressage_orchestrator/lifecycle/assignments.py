@@ -114,7 +114,7 @@ def finish(context: SessionContext, name: str, step: str, then: Callable[[Assign
         if state["late"]:
             context.step(f"stop:{step}", lambda: _cancel(context, name))
             raise Exhausted("the session's wall-clock budget is exhausted", kind="wall_time")
-        if state["ended"]:
+        if "result" in state:  # not if it ended between the two reads of a poll: that is for the next one to process
             return state["result"]
 
 
