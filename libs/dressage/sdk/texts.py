@@ -31,12 +31,12 @@ def return_text(value: float, *, decimals: int = 0) -> str:
 def score_text(value: float, *, threshold: float | None = None) -> str:
     """Return a score as text: with two decimals if it is small, else as a return.
 
-    :param threshold: a score just below it gets up to six decimals, since `0.70` would read as if it reached 0.7.
+    :param threshold: a score close to it gets up to six decimals, until the text is on the score's side of it.
     """
     if abs(value) >= 100:
         return return_text(value)
     texts = (f"{value:z.{decimals}f}" for decimals in range(2, 6))
-    clear = (text for text in texts if threshold is None or value >= threshold or float(text) < threshold)
+    clear = (text for text in texts if threshold is None or (float(text) < threshold) == (value < threshold))
     return next(clear, f"{value:z.6f}")
 
 
