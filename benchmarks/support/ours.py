@@ -167,7 +167,7 @@ def beside_bare_stepping(groups: list[Any], given: dict[str, Any], rounds: int =
     """
     from support.bare import bare_batch
 
-    ppo = groups[0].ppo
+    ppo = groups[0].stacked
     environment = ppo.env.environment
     batch, step = bare_batch(given["environment"], environment.num_envs, given["threads"])
     shares, rates = [], []

@@ -109,8 +109,13 @@ class Hyperparameters:
     """Bound of the gradient's norm over all weights."""
     target_kl: float | None = number(None, 0, above=True, optional=True, recommended=(0.001, 0.05))
     """The update ends early once a minibatch's approximate KL exceeds 1.5 times this; None: never."""
+    desired_kl: float = number(0.0, 0)
+    """Adapt the learning rate until an update changes the policy by about this mean approximate KL divergence, as RSL-RL's
+    schedule ``adaptive`` does (Rudin et al., 2022); 0: keep the learning rate."""
     initial_log_std: float = number(0.0, -10, 5)
     """Logarithm of the policy's standard deviation before training."""
+    observation_inputs: int = number(0, 0, 1_000_000, whole=True)
+    """Number of leading components of the observation that the networks see; 0: all."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of each hidden layer of the policy and of the value network, 1 to 8 layers."""
     normalize_observation: bool = True
@@ -134,6 +139,7 @@ class Hyperparameters:
             self.num_envs,
             self.num_steps,
             self.minibatch_size,
+            self.observation_inputs,
             self.hidden_sizes,
             self.normalize_observation,
             self.normalize_reward,

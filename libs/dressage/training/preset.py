@@ -26,7 +26,7 @@ DEFAULT = "default"
 _SUFFIX = ".toml"
 _KEYS = {"steps_per_member", "steps_per_second", "ppo"}
 _OPTIONAL = {"sac"}
-_MAY_BE_MISSING = {"target_kl"}  # TOML has no null: where it is missing, it is none.
+_MAY_BE_MISSING = {"target_kl", "desired_kl", "observation_inputs"}  # Where one is missing, it is off.
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,15 @@ from typing import Any
 from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters, ShapeKey, number
 
-_SHARED = ("learning_rate", "num_envs", "minibatch_size", "discount", "entropy_coef", "hidden_sizes")
+_SHARED = (
+    "learning_rate",
+    "num_envs",
+    "minibatch_size",
+    "discount",
+    "entropy_coef",
+    "observation_inputs",
+    "hidden_sizes",
+)
 OWN = ("replay_size", "warmup_steps", "updates_per_step", "target_rate")
 """Hyperparameters that only SAC has."""
 
@@ -45,7 +53,7 @@ class SacHyperparameters(Hyperparameters):
     def shape_key(self) -> ShapeKey:
         """Members with equal keys share one compiled update, and turn by turn the same steps."""
         schedule = (self.num_envs, self.minibatch_size, self.warmup_steps, self.updates_per_step, self.replay_size)
-        return (*schedule, self.hidden_sizes, self.normalize_observation)
+        return (*schedule, self.observation_inputs, self.hidden_sizes, self.normalize_observation)
 
     def to_dict(self) -> dict[str, Any]:
         """Return those that SAC uses as JSON values; a tuned entropy coefficient is ``auto``."""

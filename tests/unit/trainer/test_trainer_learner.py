@@ -126,7 +126,7 @@ DIAGNOSTICS = {
             "policy_loss",
             "value_loss",
         ),
-        *("return_target_mean", "value_mean", "minibatches", "steps"),
+        *("return_target_mean", "value_mean", "minibatches", "steps", "learning_rate"),
     ),
     "time": (
         *("collect_steps_per_second", "update_steps_per_second", "steps_per_second", "update", "seconds"),

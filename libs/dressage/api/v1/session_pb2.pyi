@@ -429,6 +429,8 @@ class Hyperparameters(google.protobuf.message.Message):
     WARMUP_STEPS_FIELD_NUMBER: builtins.int
     UPDATES_PER_STEP_FIELD_NUMBER: builtins.int
     TARGET_RATE_FIELD_NUMBER: builtins.int
+    OBSERVATION_INPUTS_FIELD_NUMBER: builtins.int
+    DESIRED_KL_FIELD_NUMBER: builtins.int
     learning_rate: builtins.float
     """Learning rate of Adam."""
     num_envs: builtins.int
@@ -467,6 +469,12 @@ class Hyperparameters(google.protobuf.message.Message):
     """SAC only: gradient steps for each environment step."""
     target_rate: builtins.float
     """SAC only: share of the critics' weights that the target critics take over after each gradient step, tau."""
+    observation_inputs: builtins.int
+    """Number of leading components of the observation that the networks see; 0 means all. Presets of environments whose
+    observations contain forces and inertias use positions and velocities only.
+    """
+    desired_kl: builtins.float
+    """PPO only: mean KL divergence of an update to which the learning rate is adapted; 0 keeps the learning rate."""
     @property
     def hidden_sizes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Hidden layer sizes of the policy and value networks."""
@@ -494,11 +502,15 @@ class Hyperparameters(google.protobuf.message.Message):
         warmup_steps: builtins.int | None = ...,
         updates_per_step: builtins.float | None = ...,
         target_rate: builtins.float | None = ...,
+        observation_inputs: builtins.int | None = ...,
+        desired_kl: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_desired_kl", b"_desired_kl", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_observation_inputs", b"_observation_inputs", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "desired_kl", b"desired_kl", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "observation_inputs", b"observation_inputs", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clip_range", b"_clip_range", "_desired_kl", b"_desired_kl", "_discount", b"_discount", "_entropy_coef", b"_entropy_coef", "_epochs", b"_epochs", "_gae_lambda", b"_gae_lambda", "_initial_log_std", b"_initial_log_std", "_learning_rate", b"_learning_rate", "_max_grad_norm", b"_max_grad_norm", "_minibatch_size", b"_minibatch_size", "_num_envs", b"_num_envs", "_num_steps", b"_num_steps", "_observation_clip", b"_observation_clip", "_observation_inputs", b"_observation_inputs", "_replay_size", b"_replay_size", "_reward_clip", b"_reward_clip", "_target_kl", b"_target_kl", "_target_rate", b"_target_rate", "_updates_per_step", b"_updates_per_step", "_value_coef", b"_value_coef", "_warmup_steps", b"_warmup_steps", "clip_range", b"clip_range", "desired_kl", b"desired_kl", "discount", b"discount", "entropy_coef", b"entropy_coef", "epochs", b"epochs", "gae_lambda", b"gae_lambda", "hidden_sizes", b"hidden_sizes", "initial_log_std", b"initial_log_std", "learning_rate", b"learning_rate", "max_grad_norm", b"max_grad_norm", "minibatch_size", b"minibatch_size", "num_envs", b"num_envs", "num_steps", b"num_steps", "observation_clip", b"observation_clip", "observation_inputs", b"observation_inputs", "replay_size", b"replay_size", "reward_clip", b"reward_clip", "target_kl", b"target_kl", "target_rate", b"target_rate", "updates_per_step", b"updates_per_step", "value_coef", b"value_coef", "warmup_steps", b"warmup_steps"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clip_range", b"_clip_range"]) -> typing.Literal["clip_range"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_desired_kl", b"_desired_kl"]) -> typing.Literal["desired_kl"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_discount", b"_discount"]) -> typing.Literal["discount"] | None: ...
     @typing.overload
@@ -521,6 +533,8 @@ class Hyperparameters(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_num_steps", b"_num_steps"]) -> typing.Literal["num_steps"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_observation_clip", b"_observation_clip"]) -> typing.Literal["observation_clip"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_observation_inputs", b"_observation_inputs"]) -> typing.Literal["observation_inputs"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_replay_size", b"_replay_size"]) -> typing.Literal["replay_size"] | None: ...
     @typing.overload

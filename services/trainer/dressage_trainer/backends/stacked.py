@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from dressage.errors import InvalidArgument
 from dressage.policies import PolicyCard
 
 from dressage_trainer.backends.algorithms import algorithm_of
@@ -24,6 +25,7 @@ from dressage_trainer.backends.group import (
     stopped_message,
     versions_of,
 )
+from dressage_trainer.backends.inputs import narrowed, seen_by_networks, widened
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
 from dressage_trainer.backends.replay_memory import check_memory
@@ -55,6 +57,13 @@ def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed:
     return groups
 
 
+def _check_whole_observations(member: MemberSpec) -> None:
+    inputs = member.hyperparameters.observation_inputs
+    if inputs:
+        expected = "0, where the environments run on a device"
+        raise InvalidArgument(field="observation_inputs", value=inputs, expected=expected)
+
+
 class Group:
     """Trains its members update by update and writes their files; see `group.TrainedGroup`."""
 
@@ -68,13 +77,13 @@ class Group:
         self._algorithm = algorithm_of(spec.algorithm, on_device=spec.on_device)
         reward: Any
         if spec.on_device:
+            _check_whole_observations(members[0])
             num_envs = members[0].hyperparameters.num_envs
             self._environment, reward = parts_on_device(setup, members=len(members), num_envs=num_envs)
         else:
             fields = fields_read(spec.reward_source, setup.module, card)
-            self._environment = make_batch(
-                spec.environment, rows, num_threads=spec.threads, options=setup.options, fields=fields
-            )
+            batch = make_batch(spec.environment, rows, num_threads=spec.threads, options=setup.options, fields=fields)
+            self._environment = seen_by_networks(batch, members[0].hyperparameters)
             # A value that is not finite stops only its member; an exception would end all.
             reward = WatchedReward(setup.module, card, rows, on_not_finite="return")
         check_actions(spec.algorithm, self._environment)
@@ -94,7 +103,7 @@ class Group:
                 self._algorithm.snapshot.continue_from(
                     self.stacked,
                     index,
-                    weights=dict(start.weights),
+                    weights=narrowed(start.weights, self._environment.observation_size),
                     statistics=start.statistics,
                     keeps_value=start.keeps_value,
                 )
@@ -164,8 +173,11 @@ class Group:
     def policies(self) -> list[MemberPolicy]:
         """Return the current policies of the members that were not stopped."""
         arrays, going = self._algorithm.snapshot.policy_arrays, ~self.stacked.env.faults.mask()
+        size = self._setup.card.observation_size
         return [
-            MemberPolicy(self.names[i], self.steps, self._policy_card(i).to_dict(), arrays(self.stacked, i))
+            MemberPolicy(
+                self.names[i], self.steps, self._policy_card(i).to_dict(), widened(arrays(self.stacked, i), size)
+            )
             for i in map(int, np.flatnonzero(going))
         ]
 

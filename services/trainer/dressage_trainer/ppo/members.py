@@ -78,10 +78,13 @@ class Coefficients(NamedTuple):
     gae_lambda: Any
 
 
-def coefficients_of(members: Sequence[MemberSpec], *, stopped: np.ndarray, dtype: Any) -> Coefficients:
+def coefficients_of(
+    members: Sequence[MemberSpec], *, stopped: np.ndarray, rates: np.ndarray | None = None, dtype: Any
+) -> Coefficients:
     """Stack the members' coefficients.
 
     :param stopped: (M,) True for members that train no more; they get 0 epochs.
+    :param rates: (M,) learning rates; None: those of the hyperparameters.
     """
 
     def column(name: str) -> np.ndarray:
@@ -89,8 +92,10 @@ def coefficients_of(members: Sequence[MemberSpec], *, stopped: np.ndarray, dtype
 
     limits = [member.hyperparameters.target_kl for member in members]
     epochs = np.array([member.hyperparameters.epochs for member in members], np.int32)
+    own = ("learning_rate", "target_kl", "epochs")
     return Coefficients(
-        **{name: column(name) for name in Coefficients._fields if name not in ("target_kl", "epochs")},
+        **{name: column(name) for name in Coefficients._fields if name not in own},
+        learning_rate=column("learning_rate") if rates is None else rates.astype(dtype),
         target_kl=np.array([np.inf if limit is None else limit for limit in limits], dtype),
         epochs=np.where(stopped, 0, epochs).astype(np.int32),
     )

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dressage_trainer.ppo import members as group
+from dressage_trainer.ppo.adaptive_rates import AdaptiveRates
 from dressage_trainer.ppo.distributions import action_space_of, log_prob_and_entropy, make_distribution
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 from dressage_trainer.ppo.members import Coefficients, MemberSpec
@@ -326,6 +327,7 @@ class PPO:
         self.collector: Collector = collector(members, self.env, [s.noise for s in streams], dtype=dtype)
         self.order_generators = [s.order for s in streams]
         self.weights = group.first_weights(members, streams, environment, dtype=dtype)
+        self.rates = AdaptiveRates(members)
         self.adam = initial_adam(self.weights, len(members))
         self._optimise = optimise or optimise_together(update_functions(members, environment), dtype=dtype)
         self._dtype, self._clock = dtype, clock
@@ -336,8 +338,11 @@ class PPO:
         rollout = self.collector.collect_rollouts(self.weights)
         collected = self._clock()
         orders = group.minibatch_orders(self.members, self.order_generators)
-        coefficients = group.coefficients_of(self.members, stopped=self.env.faults.mask(), dtype=self._dtype)
+        stopped = self.env.faults.mask()
+        coefficients = group.coefficients_of(self.members, stopped=stopped, rates=self.rates.now, dtype=self._dtype)
         self.weights, self.adam, diagnostics = self._optimise(self.weights, self.adam, rollout, orders, coefficients)
+        diagnostics["learning_rate"] = coefficients.learning_rate
+        self.rates.adapt(diagnostics["approx_kl"], stopped=stopped)
         self.updates += 1
         self.env.faults.check_gradients(diagnostics.pop("not_finite"), update=self.updates, step=self.env.steps)
         return self.log(diagnostics, collect_seconds=collected - began, update_seconds=self._clock() - collected)

@@ -38,6 +38,7 @@ def take(ppo: PPO) -> Arrays:
         **{f"adam/first/{name}": np.array(value) for name, value in ppo.adam.first.items()},
         **{f"adam/second/{name}": np.array(value) for name, value in ppo.adam.second.items()},
         "adam/step": np.array(ppo.adam.step),
+        "learning_rates": ppo.rates.now.copy(),
         "generators/noise": np.stack([pack_generator(g) for g in collector.generators]),
         "generators/order": np.stack([pack_generator(g) for g in ppo.order_generators]),
         "updates": np.array(ppo.updates),
@@ -63,6 +64,7 @@ def restore(ppo: PPO, arrays: Arrays) -> None:
         {name: np.array(arrays[f"adam/first/{name}"]) for name in names},
         {name: np.array(arrays[f"adam/second/{name}"]) for name in names},
     )
+    ppo.rates.now = np.array(arrays.get("learning_rates", ppo.rates.now))  # earlier versions have none
     ppo.order_generators = [unpack_generator(words) for words in arrays["generators/order"]]
     ppo.updates = int(arrays["updates"])
     unpack_stops(ppo.env.faults, arrays["stops"])

@@ -31,6 +31,7 @@ def warm(channel: Channel) -> None:
 
 def compile_updates(message: dict[str, Any], folder: Path) -> float:
     """Compile the update of every group of members; the seconds that it took."""
+    from dressage_trainer.backends.inputs import seen_by_networks
     from dressage_trainer.speed.lanes import LaneUpdate
     from dressage_trainer.speed.sac_lanes import SacLanes
 
@@ -45,7 +46,10 @@ def compile_updates(message: dict[str, Any], folder: Path) -> float:
         for index, values in enumerate(message["members"])
     ]
     update, threads = SacLanes if name == "sac" else LaneUpdate, message["threads"]
-    updates = [update(group, environment=environment, threads=threads) for group in group_members(members)]
+    updates = [
+        update(group, environment=seen_by_networks(environment, group[0].hyperparameters), threads=threads)
+        for group in group_members(members)
+    ]
     seconds: float = sum(update.compilation.result()[1] for update in updates)
     return seconds
 

@@ -26,6 +26,7 @@ from dressage_trainer.backends.group import (
     stopped_message,
     versions_of,
 )
+from dressage_trainer.backends.inputs import seen_by_networks, widened
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
 from dressage_trainer.backends.replay_memory import check_memory
@@ -138,7 +139,7 @@ class Sb3Group:
             fields=fields_read(spec.reward_source, setup.module, setup.card),
         )
         check_actions(self._algorithm, batch)
-        return batch
+        return seen_by_networks(batch, self._member.hyperparameters)
 
     def _rewarded(self) -> RewardedVecEnv:
         setup, h = self._setup, self._member.hyperparameters
@@ -176,6 +177,7 @@ class Sb3Group:
         models.forget_figures(self._model)
         stop = self._learn()
         self.updates += 1
+        models.adapt_rate(self._model, self._member.hyperparameters)
         if stop is None and self._broken():
             stop = self._gradient_stop(f"after update {self.updates}")
         if stop is not None:
@@ -233,11 +235,12 @@ class Sb3Group:
         if self.stops:
             return []
         h, card = self._member.hyperparameters, self._policy_card()
-        size, rms = card.observation_size, self._normalizer.obs_rms if h.normalize_observation else None
+        size, rms = self._batch.observation_size, self._normalizer.obs_rms if h.normalize_observation else None
         weights = models.tensors(self._model, card)
         weights["obs_mean"] = np.zeros(size) if rms is None else np.array(rms.mean, np.float64)
         weights["obs_var"] = np.ones(size) if rms is None else np.array(rms.var, np.float64)
-        return [MemberPolicy(self._member.name, self.steps, card.to_dict(), weights)]
+        whole = widened(weights, card.observation_size)
+        return [MemberPolicy(self._member.name, self.steps, card.to_dict(), whole)]
 
     def _policy_card(self) -> PolicyCard:
         h, returns = self._member.hyperparameters, self._normalizer.ret_rms

@@ -19,6 +19,8 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
+from dressage_trainer.ppo.adaptive_rates import adapted
+
 ALGORITHMS = ("ppo", "sac")
 _REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -161,6 +163,15 @@ _SAC_FIGURES = {
 def forget_figures(model: BaseAlgorithm) -> None:
     """Clear the figures before a chunk, so that one which ends early does not report those of the chunk before."""
     model.logger.dump()
+
+
+def adapt_rate(model: BaseAlgorithm, h: Hyperparameters) -> None:
+    """Adapt PPO's learning rate after an update, by the rule of the stacked PPO; its mean divergence is over all epochs."""
+    kl = model.logger.name_to_value.get("train/approx_kl")
+    if h.desired_kl == 0 or kl is None:
+        return
+    model.learning_rate = float(adapted(model.learning_rate, kl, desired=h.desired_kl, first=h.learning_rate))
+    model._setup_lr_schedule()
 
 
 def figures(model: BaseAlgorithm) -> dict[str, float | None]:
