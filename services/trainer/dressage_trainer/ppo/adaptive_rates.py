@@ -26,7 +26,8 @@ def adapted(rate: Any, kl: Any, *, desired: Any, first: Any) -> np.ndarray:
     :param desired: above 0.
     """
     changed = np.where(kl > 2 * desired, rate / _FACTOR, np.where(kl < desired / 2, rate * _FACTOR, rate))
-    return np.clip(changed, _LOWEST * first, _HIGHEST * first)
+    bounded: np.ndarray = np.clip(changed, _LOWEST * first, _HIGHEST * first)
+    return bounded
 
 
 class AdaptiveRates:

@@ -151,6 +151,7 @@ _PPO_FIGURES = {
     "clip_fraction": "train/clip_fraction",
     "explained_variance": "train/explained_variance",
     "std": "train/std",
+    "learning_rate": "train/learning_rate",
 }
 """SB3's KL is the mean over the last epoch's minibatches, and thus larger; the stacked PPO's is over all epochs."""
 _SAC_FIGURES = {
