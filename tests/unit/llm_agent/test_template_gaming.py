@@ -148,3 +148,25 @@ def test_an_object_struck_once_earns_less_than_a_hand_that_stays_at_it():
         for goal in (STRUCK, PUSHED)
     )
     assert struck < 0.5 and whole > 0.95
+
+
+def swum(sway: float, turn: float = 0.0, steps: int = 1000) -> float:
+    """The criterion of direction for a swimmer that advances 0.3 m a second.
+
+    :param sway: m, to both sides of the way with each stroke of 1.3 seconds; those of trained swimmers are 0.2 to 0.6 m.
+    :param turn: rad a second.
+    """
+    seconds = np.arange(steps + 1) * 0.04
+    heading = turn * seconds
+    x, y = np.cumsum(-0.012 * np.cos(heading)), np.cumsum(-0.012 * np.sin(heading))
+    y = y + sway * np.sin(2 * np.pi * seconds / 1.3)
+    judge = write_judge(pb.Brief(intent="swim backward", environment="Swimmer-v5")).source
+    trajectory = made_up("Swimmer-v5", steps=steps, velocity=0.0, x_position=x, y_position=y)
+    return float(run_judge(judge, trajectory)["criteria"]["direction"])
+
+
+@pytest.mark.parametrize("sway", [0.0, 0.2, 0.6])
+def test_a_swimmer_that_sways_swims_straight_and_one_in_circles_not(sway):
+    assert swum(sway) == 1.0
+    assert swum(sway, turn=2 * np.pi / 20) < 0.1
+    assert swum(sway, steps=1) <= 1.0

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.policies import Policy, PolicyCard
 from dressage.training.hyperparameters import Hyperparameters
-from dressage_trainer.backends.inputs import LeadingObservations, inputs_of, narrowed, widened
 from dressage_trainer.messages import MemberStart, MemberTask, TrainSpec
 from dressage_trainer.ppo.adaptive_rates import AdaptiveRates
+from dressage_trainer.ppo.inputs import LeadingObservations, inputs_of, narrowed, widened
 from dressage_trainer.ppo.members import MemberSpec
 from fake_environment import FakeBatch
 

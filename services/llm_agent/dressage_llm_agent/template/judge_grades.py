@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import HUMANOID_STANDUP
+from dressage_llm_agent.template.abilities import HUMANOID_STANDUP, SWIMMER
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Grade, graded
 from dressage_llm_agent.template.reward_terms import PLACES, SITTING, STANDING
@@ -38,19 +38,17 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         intent.direction
     ]
     half = 0.5 * target.speed
-    # The path of a swimmer or a crawler wriggles: it is measured between the ends of seconds.
-    path = "distance_by_second" if len(place_fields(card)) > 1 else "float(np.abs(np.diff(x)).sum())"
+    net, path, best = _straightness(card)
     parts = [
         rate_grade("speed", f"{sign}mean_velocity", target, evidence="mean_velocity_m_s", unit="m/s", way=way),
         graded(
             "direction",
-            f"{sign}(x[-1] - x[0]) / max({path}, 1e-9)",
+            f"{sign}{net} / max({path}, 1e-9)",
             0.2,
-            0.9 if path != "distance_by_second" else 0.8,
+            best,
             "net_distance_by_path_length",
             f"keeps going {way}",
-            f"net distance {way} by the length of the path: full marks from "
-            + ("0.9" if path != "distance_by_second" else "0.8"),
+            f"net distance {way} by the length of the path: full marks from {best:g}",
             "gait",
             exponent=0.3,
             floor=0.1,
@@ -71,6 +69,19 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     if intent.gait == "hop" and len(foot_heights(card)) > 1:
         parts += _together(card)
     return [*parts, _posture(card)] if has(card, "pitch") and intent.environment != HUMANOID_STANDUP else parts
+
+
+def _straightness(card: EnvironmentCard) -> tuple[str, str, float]:
+    """Expressions of a net distance and of the length of its path, and the quotient that earns full marks.
+
+    The path of a crawler wriggles: it is measured between the ends of seconds. The head of a swimmer sways by more than that,
+    so that a straight way of 10 m measured 46 m: its path is that of means over some strokes.
+    """
+    if card.id == SWIMMER:
+        return "(along[-1] - along[0])", "distance_of_means", 0.8
+    if len(place_fields(card)) > 1:
+        return "(x[-1] - x[0])", "distance_by_second", 0.8
+    return "(x[-1] - x[0])", "float(np.abs(np.diff(x)).sum())", 0.9
 
 
 def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:

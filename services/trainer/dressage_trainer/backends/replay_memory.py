@@ -13,7 +13,7 @@ from dressage.training.replay_memory import ReplayUse, excess
 from dressage.training.sac import SacHyperparameters
 
 from dressage_trainer.backends.group import MemberSetup
-from dressage_trainer.backends.inputs import inputs_of
+from dressage_trainer.ppo.inputs import inputs_of
 from dressage_trainer.ppo.members import MemberSpec
 
 

@@ -25,7 +25,6 @@ from dressage_trainer.backends.group import (
     stopped_message,
     versions_of,
 )
-from dressage_trainer.backends.inputs import narrowed, seen_by_networks, widened
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
 from dressage_trainer.backends.replay_memory import check_memory
@@ -33,6 +32,7 @@ from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo.faults import Stop
+from dressage_trainer.ppo.inputs import narrowed, seen_by_networks, widened
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import EPSILON

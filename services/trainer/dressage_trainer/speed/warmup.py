@@ -31,7 +31,7 @@ def warm(channel: Channel) -> None:
 
 def compile_updates(message: dict[str, Any], folder: Path) -> float:
     """Compile the update of every group of members; the seconds that it took."""
-    from dressage_trainer.backends.inputs import seen_by_networks
+    from dressage_trainer.ppo.inputs import seen_by_networks
     from dressage_trainer.speed.lanes import LaneUpdate
     from dressage_trainer.speed.sac_lanes import SacLanes
 
