@@ -69,7 +69,9 @@ BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
             "algorithm": "sac",
             "environment": "environments/Humanoid-v5",
             "steps_per_member": 500_000,
-            "configs": [v1.Config(id="a", hyperparameters=v1.Hyperparameters(replay_size=1_000_000))],
+            "configs": [
+                v1.Config(id="a", hyperparameters=v1.Hyperparameters(replay_size=1_000_000, observation_inputs=0))
+            ],
             "seeds": 3,
         },
         "spec.reward.configs[0].hyperparameters.replay_size",

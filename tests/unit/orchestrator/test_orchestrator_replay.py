@@ -21,12 +21,17 @@ GIB = 2**30
 METHOD = RewardMethod()
 
 
+def whole_observations(replay_size: int) -> v1.Hyperparameters:
+    """105 numbers of an observation of Ant, where the preset has 27."""
+    return v1.Hyperparameters(replay_size=replay_size, observation_inputs=0)
+
+
 def filled(
     environment: str = "Ant-v5", *, algorithm: str = "sac", replay_size: int = 0, **more: object
 ) -> v1.SessionSpec:
     spec = reward_session(environment=f"environments/{environment}", algorithm=algorithm, **more)
     if replay_size:
-        spec.reward.configs.add(id="large", hyperparameters=v1.Hyperparameters(replay_size=replay_size))
+        spec.reward.configs.add(id="large", hyperparameters=whole_observations(replay_size))
     METHOD.fill(spec)
     METHOD.validate(spec)
     return spec
@@ -52,7 +57,7 @@ def test_a_buffer_that_is_too_large_names_its_field_and_what_fits() -> None:
 def test_the_largest_of_several_configs_is_named_and_all_count() -> None:
     spec = filled(replay_size=300_000, seeds=3)
     METHOD.check_machine(spec, UNKNOWN)
-    spec.reward.configs.add(id="larger", hyperparameters=v1.Hyperparameters(replay_size=600_000))
+    spec.reward.configs.add(id="larger", hyperparameters=whole_observations(600_000))
     error = refusal(spec)
     assert error.field == "spec.reward.configs[1].hyperparameters.replay_size" and "6 members" in error.message
 
@@ -60,6 +65,13 @@ def test_the_largest_of_several_configs_is_named_and_all_count() -> None:
 def test_variants_of_a_config_count_as_members() -> None:
     METHOD.check_machine(filled(replay_size=300_000, seeds=3), UNKNOWN)
     assert "9 members" in refusal(filled(replay_size=300_000, seeds=3, config_variants=True)).message
+
+
+def test_a_buffer_of_fewer_inputs_takes_less() -> None:
+    spec = filled(replay_size=1_000_000, seeds=3)
+    refusal(spec)
+    spec.reward.configs[0].hyperparameters.observation_inputs = 27
+    METHOD.check_machine(spec, UNKNOWN)
 
 
 def test_the_memory_of_the_pool_counts() -> None:
