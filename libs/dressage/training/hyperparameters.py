@@ -132,6 +132,15 @@ class Hyperparameters:
         """Samples of one update."""
         return self.num_envs * self.num_steps
 
+    def inputs(self, observation_size: int) -> int:
+        """Return how many components of an observation the networks see.
+
+        :raises InvalidArgument: for more than the observation has.
+        """
+        fits = self.observation_inputs <= observation_size
+        _check("observation_inputs", self.observation_inputs, fits, f"at most {observation_size}, or 0 for all")
+        return self.observation_inputs or observation_size
+
     @property
     def shape_key(self) -> ShapeKey:
         """Members with equal keys share one compiled update. The number of epochs is not part of it."""

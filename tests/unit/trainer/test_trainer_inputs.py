@@ -21,7 +21,7 @@ from dressage.policies import Policy, PolicyCard
 from dressage.training.hyperparameters import Hyperparameters
 from dressage_trainer.messages import MemberStart, MemberTask, TrainSpec
 from dressage_trainer.ppo.adaptive_rates import AdaptiveRates
-from dressage_trainer.ppo.inputs import LeadingObservations, inputs_of, narrowed, widened
+from dressage_trainer.ppo.inputs import LeadingObservations, narrowed, widened
 from dressage_trainer.ppo.members import MemberSpec
 from fake_environment import FakeBatch
 
@@ -105,7 +105,7 @@ class TestTensors:
 
     def test_more_components_than_there_are_is_refused(self):
         with pytest.raises(InvalidArgument, match=r"observation_inputs: .*at most 4, or 0 for all"):
-            inputs_of(Hyperparameters(observation_inputs=5), 4)
+            Hyperparameters(observation_inputs=5).inputs(4)
 
     def test_a_batch_returns_the_leading_components(self):
         whole, narrow = FakeBatch(1, 3), LeadingObservations(FakeBatch(1, 3), 2)

@@ -13,7 +13,6 @@ from dressage.training.replay_memory import ReplayUse, excess
 from dressage.training.sac import SacHyperparameters
 
 from dressage_trainer.backends.group import MemberSetup
-from dressage_trainer.ppo.inputs import inputs_of
 from dressage_trainer.ppo.members import MemberSpec
 
 
@@ -25,7 +24,7 @@ def check_memory(setup: MemberSetup, members: Sequence[MemberSpec]) -> None:
     spec, card = setup.spec, setup.card
     use = ReplayUse(
         [_settings(member) for member in members],
-        observation_size=max(inputs_of(member.hyperparameters, card.observation_size) for member in members),
+        observation_size=max(member.hyperparameters.inputs(card.observation_size) for member in members),
         action_size=card.action_size,
         steps=spec.last_step,
         backend=spec.backend,

@@ -20,19 +20,6 @@ _STATISTICS = {"obs_mean": 0.0, "obs_var": 1.0}
 _FIRST_LAYERS = ("pi.0.weight", "vf.0.weight")
 
 
-def inputs_of(hyperparameters: Hyperparameters, observation_size: int) -> int:
-    """Return how many components of an observation the networks of a training see.
-
-    :raises InvalidArgument: for more than the observation has.
-    """
-    inputs = hyperparameters.observation_inputs
-    if inputs > observation_size:
-        raise InvalidArgument(
-            field="observation_inputs", value=inputs, expected=f"at most {observation_size}, or 0 for all"
-        )
-    return inputs or observation_size
-
-
 class LeadingObservations:
     """A batch of environments whose observations are the first ``inputs`` components of another batch's."""
 
@@ -60,7 +47,7 @@ def seen_by_networks(batch: Any, hyperparameters: Hyperparameters) -> Any:
 
     :raises InvalidArgument: for more components than the observation has.
     """
-    inputs = inputs_of(hyperparameters, batch.observation_size)
+    inputs = hyperparameters.inputs(batch.observation_size)
     return batch if inputs == batch.observation_size else LeadingObservations(batch, inputs)
 
 

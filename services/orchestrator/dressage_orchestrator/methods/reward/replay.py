@@ -29,7 +29,7 @@ def check(spec: v1.SessionSpec, machine: Machine) -> None:
     configs = [sac_hyperparameters(spec, config) for config in first_configs(spec)]
     use = ReplayUse(
         [config for config in configs for _ in range(reward.seeds)],
-        observation_size=max(config.observation_inputs or card.observation_size for config in configs),
+        observation_size=max(config.inputs(card.observation_size) for config in configs),
         action_size=card.action_size,
         steps=reward.max_steps_per_member,
         backend=reward.backend,
