@@ -38,6 +38,7 @@ def extended_text(extension: pb.Extension) -> str:
     rise = extension.rise
     rising = [name for name, rises in (("scores", rise.score_rises), ("returns", rise.return_rises)) if rises]
     why = f"{' and '.join(rising)} rise" if rising else "the rise has paused"
+    why = "it barely passes, the next checkpoint decides" if extension.passes else why
     at = f"score {extension.score:.2f} at {counted(extension.decided_at, 'step')}"
     return f"training continues until {counted(extension.env_steps, 'step')}: {why} ({at}, {_chances(rise)})"
 

@@ -42,11 +42,11 @@ async def course_of(stack: Stack, session: v1.Session) -> v1.TrainingCourse:
 
 async def test_it_goes_on_while_it_rises_and_ends_where_it_passes(stack: Stack) -> None:
     await stack.start()
-    session, training, events = await play(stack, f"# good\n# open={RISING},0.50,0.75 \n")
+    session, training, events = await play(stack, f"# good\n# open={RISING},0.50,0.85 \n")
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.failure
     stopped = training.early_stop
     assert (stopped.reason, stopped.env_step, stopped.env_steps_saved) == (v1.STOP_REASON_PASSES, 100_000, 0)
-    assert stopped.score == pytest.approx(0.75) and stopped.required_score == pytest.approx(0.7)
+    assert stopped.score == pytest.approx(0.85) and stopped.required_score == pytest.approx(0.7)
     granted = [extension.env_steps for extension in training.extensions]
     assert granted == sorted(set(granted)) and granted[0] > STEPS and granted[-1] >= 100_000
     assert all(extension.rise.score_rises and extension.rise.return_rises for extension in training.extensions)
@@ -60,7 +60,7 @@ async def test_it_goes_on_while_it_rises_and_ends_where_it_passes(stack: Stack) 
     assert (course.expected_steps, course.env_steps, course.max_steps) == (STEPS, 100_000, MOST)
     assert course.early_stop == stopped and list(course.extensions) == list(training.extensions)
     assert course_text(course).startswith(
-        "trained 100,000 steps (80,000 expected, at most 240,000): the seeds scored 0.75"
+        "trained 100,000 steps (80,000 expected, at most 240,000): the seeds scored 0.85"
     )
 
 
@@ -104,7 +104,7 @@ async def killed(stack: Stack, step: int) -> tuple[Any, ...]:
     folder, name = stack.folder / f"killed-{step}", f"kill-{step}"
     folder.mkdir()
     (folder / "artifacts").symlink_to(stack.folder / "artifacts")
-    source = f"# good\n# open={RISING},0.50,0.75 \n"
+    source = f"# good\n# open={RISING},0.50,0.85 \n"
     base = {"intent": "run forward fast", "environment": "environments/HalfCheetah-v5", "seeds": 1, "max_iterations": 1}
     lengths = {"steps_per_member": STEPS, "max_steps_per_member": MOST}
     spec = reward_session(**base, **lengths, reward_source=source, judge_source=JUDGE)

@@ -103,6 +103,13 @@ def test_from_the_expected_steps_on_it_ends_where_the_mean_passes() -> None:
     end = decide(curve, curve).end
     assert end is not None and end.decision.reason == v1.STOP_REASON_PASSES
     assert (mark_of(decide(curve, curve)), end.decision.score) == (9, pytest.approx(0.8))
+    # Just above the threshold it ends at the second checkpoint in succession that passes.
+    narrow = [*steady(8), (0.72, 90.0), (0.6, 100.0), (0.72, 110.0), (0.71, 120.0), (0.9, 130.0)]
+    for known in (9, 10, 11):
+        assert decide(narrow[:known], narrow[:known]).end is None
+    end = decide(narrow, narrow).end
+    assert end is not None and end.decision.reason == v1.STOP_REASON_PASSES
+    assert (mark_of(decide(narrow, narrow)), end.decision.score) == (12, pytest.approx(0.71))
     # What passes shortly before is not gone beyond until the next checkpoint is known.
     passing = [*steady(6), (0.72, 70.0)]
     assert decide(passing, passing) == Decision()

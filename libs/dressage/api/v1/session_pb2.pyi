@@ -311,7 +311,7 @@ class _StopReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enu
     STOP_REASON_PASSES_EARLY: _StopReason.ValueType  # 1
     """Every seed passed with a margin at two successive checkpoints."""
     STOP_REASON_PASSES: _StopReason.ValueType  # 2
-    """The mean over the seeds passed, after the expected steps."""
+    """The mean over the seeds passed with a margin, or at two successive checkpoints, after the expected steps."""
     STOP_REASON_LEVEL: _StopReason.ValueType  # 3
     """Neither scores nor returns rose at the last checkpoints, after the expected steps."""
     STOP_REASON_BUDGET: _StopReason.ValueType  # 4
@@ -327,7 +327,7 @@ STOP_REASON_UNSPECIFIED: StopReason.ValueType  # 0
 STOP_REASON_PASSES_EARLY: StopReason.ValueType  # 1
 """Every seed passed with a margin at two successive checkpoints."""
 STOP_REASON_PASSES: StopReason.ValueType  # 2
-"""The mean over the seeds passed, after the expected steps."""
+"""The mean over the seeds passed with a margin, or at two successive checkpoints, after the expected steps."""
 STOP_REASON_LEVEL: StopReason.ValueType  # 3
 """Neither scores nor returns rose at the last checkpoints, after the expected steps."""
 STOP_REASON_BUDGET: StopReason.ValueType  # 4
@@ -2640,12 +2640,15 @@ class Extension(google.protobuf.message.Message):
     DECIDED_AT_FIELD_NUMBER: builtins.int
     SCORE_FIELD_NUMBER: builtins.int
     RISE_FIELD_NUMBER: builtins.int
+    PASSES_FIELD_NUMBER: builtins.int
     env_steps: builtins.int
     """Environment steps of each member until which it may continue."""
     decided_at: builtins.int
     """Environment steps of the checkpoint whose judgments decided."""
     score: builtins.float
     """Mean score of that checkpoint over the seeds."""
+    passes: builtins.bool
+    """Whether that score passes, by less than the margin that ends a training."""
     @property
     def rise(self) -> Global___Rise:
         """How scores and returns developed."""
@@ -2657,9 +2660,10 @@ class Extension(google.protobuf.message.Message):
         decided_at: builtins.int = ...,
         score: builtins.float = ...,
         rise: Global___Rise | None = ...,
+        passes: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rise", b"rise"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["decided_at", b"decided_at", "env_steps", b"env_steps", "rise", b"rise", "score", b"score"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["decided_at", b"decided_at", "env_steps", b"env_steps", "passes", b"passes", "rise", b"rise", "score", b"score"]) -> None: ...
 
 Global___Extension: typing_extensions.TypeAlias = Extension
 

@@ -1,9 +1,10 @@
 """How long a training lasts: decided at its judged checkpoints. Pure.
 
 A training may continue to its expected steps, and ends before them once every seed passes with a margin (see `early_stop`).
-From then on each checkpoint decides: it ends where the mean over the seeds passes, or where neither scores nor returns rose at
-the last ``patience`` checkpoints (see `rising`); otherwise it may continue to the next checkpoint. Where it does not pass yet
-and still rises, it may continue to the checkpoint after that as well, so that the learner need not wait for judgments.
+From then on each checkpoint decides: it ends where the mean over the seeds passes with the same margin, where it passes for the
+second time in succession, or where neither scores nor returns rose at the last ``patience`` checkpoints (see `rising`);
+otherwise it may continue to the next checkpoint. Where it does not pass yet and still rises, it may continue to the checkpoint
+after that as well, so that the learner need not wait for judgments.
 
 The decision looks at the checkpoints from the first on, so that it does not depend on when it is made: a late one is that of a
 prompt one. It needs the judgments of all seeds up to there.
@@ -102,15 +103,22 @@ def decide(members: Sequence[v1.Member], *, course: Course) -> Decision:
         if number < course.evaluations - 1:
             continue
         rise, passes = _rise(judged, number), _score(judged, number) >= course.threshold
-        if number >= course.evaluations and (passes or _is_level(judged, number, course)):
+        if number >= course.evaluations and (_surely(judged, number, course) or _is_level(judged, number, course)):
             return Decision(end=_end(judged, number, rise, course, passes=passes))
         # A checkpoint that passes before the expected steps is not gone beyond until the next one is known.
         ahead = number + (2 if not passes and (rise.score_rises or rise.return_rises) else 1)
         if ahead > granted:
             granted = ahead
-            extension = v1.Extension(env_steps=course.mark(ahead), score=_score(judged, number), rise=rise)
+            score = _score(judged, number)
+            extension = v1.Extension(env_steps=course.mark(ahead), score=score, rise=rise, passes=passes)
             extension.decided_at = max(steps_at(judged, number).values())
     return Decision(extension=extension)
+
+
+def _surely(judged: Judged, number: int, course: Course) -> bool:
+    """Whether it passes with a margin, or twice in succession: a checkpoint's few episodes differ from those of the end."""
+    lowest = min(_score(judged, earlier) for earlier in range(max(1, number - 1), number + 1))
+    return _score(judged, number) >= early_stop.required_score(course.threshold) or lowest >= course.threshold
 
 
 def _is_level(judged: Judged, number: int, course: Course) -> bool:
