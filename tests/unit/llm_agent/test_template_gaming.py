@@ -27,6 +27,8 @@ def columns(environment: str, steps: int, **fields: object) -> dict[str, np.ndar
     values = {entry.name: np.zeros((steps, *entry.shape)) for entry in card.fields}
     if "upright" in values:
         values["upright"] += 1.0
+    if "z_position" in values and environment != "HumanoidStandup-v5":
+        values["z_position"] += card.scales.get("standing_height", 0.0)
     for name, value in fields.items():
         assert name in values
         values[name] = np.broadcast_to(np.asarray(value, dtype=float), (steps,))
@@ -104,6 +106,14 @@ def test_a_humanoids_leap_that_ends_in_a_fall_earns_less_than_standing(text):
     discount = load_preset("Humanoid-v5").ppo.discount
     earned = np.sum(discount ** np.arange(30) * rewards("Humanoid-v5", text, leap, effort=SHARE_OF_RANGE))
     assert earned < 0.8 * standing("Humanoid-v5", text) / (1 - discount)
+
+
+@pytest.mark.parametrize("text", ["walk forward", "walk slowly", "run forward fast", "stand still"])
+def test_a_humanoid_that_falls_earns_less_at_once_than_one_that_stands(text):
+    """Over the same steps, before the episode ends: what comes after a fall counts little while values are not learned."""
+    share = np.linspace(0.0, 1.0, 70)
+    fall = columns("Humanoid-v5", 70, z_position=1.4 - 0.4 * share, upright=1.0 - 0.5 * share, x_velocity=1.6 * share)
+    assert rewards("Humanoid-v5", text, fall).mean() < 0.8 * standing("Humanoid-v5", text)
 
 
 def test_sitting_earns_less_than_half_of_standing_up():

@@ -28,10 +28,10 @@ SITTING, STANDING = 0.4, 0.9
 PLACES = {"rightward": 0.5, "leftward": -0.5}
 """Target position of a cart on the rail, in m."""
 
-# The stock bonuses, where 1 is too low: a humanoid falls within half a second, and two unbalanced poles cost more than 1 a
-# step, so that falling at once would be optimal.
-_ALIVE = {HUMANOID: 5.0, DOUBLE_PENDULUM: 10.0}
+# The stock bonus, where 1 is too low: two unbalanced poles cost more than 1 a step, so that falling at once would be optimal.
+_ALIVE = {DOUBLE_PENDULUM: 10.0}
 _HELD = 2.0  # reward of an exact speed
+_STEADY_SPEED = {True: 3.5, False: 5.0}  # weights of an exact speed, and of a smallest one
 _FURTHER = 1.25  # target speeds up to which more speed earns more, where the reward of speed is bounded
 
 
@@ -41,24 +41,18 @@ def alive_bonus(environment: str) -> float:
 
 
 def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """Velocity along the direction, or closeness to an exact target speed.
-
-    Walking at the target earns at least the bonus for staying up. Otherwise a robot that still falls every few seconds when it
-    walks would earn more by standing still.
-    """
+    """Velocity along the direction, or closeness to an exact target speed."""
     axis, sign = intent.axis, "" if intent.sign > 0 else "-"
     velocity = f"{sign}next_state.{axis}_velocity"
     target = speed_target(intent)
     # The target speed earns about as much as a walker's: a swimmer's speeds are hundredths of a m/s.
     weight = 1.0 if target.speed >= 0.5 else round(0.5 / target.speed, 1)
     unit = "m/s"
-    alive = alive_bonus(card.id) if card.can_terminate else 0.0
     way, symbol = intent.direction, f"{sign}v_{axis}"
-    if not target.hold and alive > max(1.0, weight * target.speed):
-        parts = [bounded_speed(velocity, target.speed, way=way, weight=alive, symbol=symbol)]
+    if card.id == HUMANOID:
+        parts = [_steady_speed(intent, velocity, target, symbol=symbol), *steadiness(intent)]
     else:
-        held = max(_HELD, alive)
-        parts = [rate_term("speed", velocity, target, way=way, unit=unit, weight=weight, symbol=symbol, held=held)]
+        parts = [rate_term("speed", velocity, target, way=way, unit=unit, weight=weight, symbol=symbol)]
     # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
     if len(place_fields(card)) > 1 and card.id != SWIMMER:
         other = "y" if axis == "x" else "x"
@@ -66,7 +60,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         parts.append(Term("sideways", -0.1 * weight, f"np.abs(next_state.{other}_velocity)", meaning, f"|v_{other}|"))
     if intent.gait == "hop" and len(foot_heights(card)) > 1:
         parts += _together(card)
-    if tips_over(card):
+    if tips_over(card) and card.id != HUMANOID:
         parts.append(_posture(card))
     return parts
 
@@ -80,9 +74,7 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         parts.append(Term("still", -0.5, speed, "cost of the speed, m/s", "|v|"))
         parts.append(Term("place", -0.1, way, "cost of the distance from the start, m", "|x|"))
     parts.append(quiet(card))
-    if tips_over(card):
-        parts.append(_posture(card))
-    return parts
+    return [*parts, *_upright(intent, card)]
 
 
 def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -93,7 +85,7 @@ def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         Term("flight", 10.0, f"np.maximum({height}, 0.0)", meaning, r"\max(h_{foot}, 0)"),
         Term("place", -0.2, "np.abs(next_state.x_velocity)", "cost of the speed along the ground, m/s", "|v_x|"),
     ]
-    return [*parts, _posture(card)] if tips_over(card) else parts
+    return [*parts, *_upright(intent, card)]
 
 
 def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -251,6 +243,55 @@ def _together(card: EnvironmentCard) -> list[Term]:
         Term("flight", 5.0, flight, "height of the lowest foot above the floor, m, up to 0.3", r"\min(h_{foot}, 0.3)"),
         Term("together", -1.0, apart, "cost of the difference of the feet's heights, m", r"|h_1 - h_2|"),
     ]
+
+
+def _upright(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """What keeps the torso the right way up."""
+    if card.id == HUMANOID:
+        return steadiness(intent)
+    return [_posture(card)] if tips_over(card) else []
+
+
+def _steady(intent: ParsedIntent) -> tuple[str, str, str]:
+    """How high and upright a humanoid's torso is, between 0 and 1: as Python, in words and as a formula.
+
+    The torso is at 1.4 m in standing, and the episode ends at 1 m.
+    """
+    span = 0.1 if intent.low else 0.3
+    high = f"np.clip((next_state.z_position - 1.0) / {span:g}, 0.0, 1.0)"
+    level = "np.clip((next_state.upright - 0.5) / 0.45, 0.0, 1.0)"
+    words = f"1 with the torso upright above {1 + span:g} m, 0 at 1 m or 60 degrees from upright"
+    return f"{high} * {level}", words, rf"[(z - 1) / {span:g}]_0^1 [(\cos\varphi - 0.5) / 0.45]_0^1"
+
+
+def steadiness(intent: ParsedIntent) -> list[Term]:
+    """A humanoid's torso high, upright and without sway.
+
+    It falls forward within a second, at walking speed: with a constant bonus for each step a fall earns as much as a second of
+    walking, and costs only what would come after it. Here it earns less from its first moment on.
+    """
+    expression, words, latex = _steady(intent)
+    sway = "np.minimum(np.square(next_state.roll_velocity) + np.square(next_state.pitch_velocity), 20.0)"
+    about = "cost of the torso's squared rates of roll and pitch, (rad/s)^2, at most 20"
+    return [
+        Term("steady", 4.0, expression, words, latex),
+        Term("sway", -0.05, sway, about, r"\min(\dot\rho^2 + \dot\varphi^2, 20)"),
+    ]
+
+
+def _steady_speed(intent: ParsedIntent, velocity: str, target: SpeedTarget, *, symbol: str) -> Term:
+    """A humanoid's speed, as far as the torso is high and upright.
+
+    The weight is such that a gait that still falls every few seconds earns more than standing still.
+    """
+    if target.hold:
+        term = rate_term("speed", velocity, target, way=intent.direction, unit="m/s", symbol=symbol)
+    else:
+        term = bounded_speed(velocity, target.speed, way=intent.direction, weight=1.0, symbol=symbol)
+    steady, _, latex = _steady(intent)
+    meaning = f"{term.meaning}; as far as the torso is high and upright"
+    weight = _STEADY_SPEED[target.hold]
+    return Term("speed", weight, f"{term.expression} * {steady}", meaning, rf"{term.latex}\,{latex}")
 
 
 def _posture(card: EnvironmentCard) -> Term:
