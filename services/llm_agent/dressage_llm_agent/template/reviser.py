@@ -31,7 +31,7 @@ _GOOD_ENOUGH = 0.9
 _MAX_FACTOR = 8.0
 # By criterion of the judge: terms of the reward with the factor for their weight, in the order of trial.
 _HELP: Mapping[str, tuple[tuple[str, float], ...]] = {
-    "speed": (("speed", 2.0), ("effort", 0.5), ("smooth", 0.5)),
+    "speed": (("faster", 2.0), ("speed", 2.0), ("effort", 0.5), ("smooth", 0.5)),
     "direction": (("speed", 2.0), ("sideways", 2.0)),
     "sustained": (("speed", 1.5), ("alive", 2.0)),
     "posture": (("posture", 2.0), ("steady", 2.0), ("upright", 2.0)),

@@ -31,7 +31,8 @@ PLACES = {"rightward": 0.5, "leftward": -0.5}
 # The stock bonus, where 1 is too low: two unbalanced poles cost more than 1 a step, so that falling at once would be optimal.
 _ALIVE = {DOUBLE_PENDULUM: 10.0}
 _HELD = 2.0  # reward of an exact speed
-_STEADY_SPEED = {True: 3.5, False: 5.0}  # weights of an exact speed, and of a smallest one
+_WALKING = 0.8  # speed of a humanoid's walk, m/s
+_STEADY_SPEED, _FASTER = 3.5, 2.0  # weights of a humanoid's speed up to that, and beyond it
 _FURTHER = 1.25  # target speeds up to which more speed earns more, where the reward of speed is bounded
 
 
@@ -50,7 +51,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     unit = "m/s"
     way, symbol = intent.direction, f"{sign}v_{axis}"
     if card.id == HUMANOID:
-        parts = [_steady_speed(intent, velocity, target, symbol=symbol), *steadiness(intent)]
+        parts = [*_steady_speed(intent, velocity, target, symbol=symbol), *steadiness(intent)]
     else:
         parts = [rate_term("speed", velocity, target, way=way, unit=unit, weight=weight, symbol=symbol)]
     # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
@@ -279,19 +280,31 @@ def steadiness(intent: ParsedIntent) -> list[Term]:
     ]
 
 
-def _steady_speed(intent: ParsedIntent, velocity: str, target: SpeedTarget, *, symbol: str) -> Term:
-    """A humanoid's speed, as far as the torso is high and upright.
+def _steady_speed(intent: ParsedIntent, velocity: str, target: SpeedTarget, *, symbol: str) -> list[Term]:
+    """A humanoid's speed, as far as the torso is high and upright; beyond walking, more speed earns less.
 
-    The weight is such that a gait that still falls every few seconds earns more than standing still.
+    The weight is such that a gait that still falls every few seconds earns more than standing still. With as much for
+    every m/s of a run, it learns to dive before it learns to walk.
     """
-    if target.hold:
-        term = rate_term("speed", velocity, target, way=intent.direction, unit="m/s", symbol=symbol)
-    else:
-        term = bounded_speed(velocity, target.speed, way=intent.direction, weight=1.0, symbol=symbol)
     steady, _, latex = _steady(intent)
-    meaning = f"{term.meaning}; as far as the torso is high and upright"
-    weight = _STEADY_SPEED[target.hold]
-    return Term("speed", weight, f"{term.expression} * {steady}", meaning, rf"{term.latex}\,{latex}")
+    about = "as far as the torso is high and upright"
+    if target.hold:
+        exact = rate_term("speed", velocity, target, way=intent.direction, unit="m/s", symbol=symbol)
+        formula = rf"{exact.latex}\,{latex}"
+        return [Term("speed", _STEADY_SPEED, f"{exact.expression} * {steady}", f"{exact.meaning}; {about}", formula)]
+    walk = min(target.speed, _WALKING)
+    expression = f"np.minimum({velocity} / {walk:g}, 1.0) * {steady}"
+    meaning = f"1 from {walk:g} m/s {intent.direction} on, 0 at rest; {about}"
+    parts = [Term("speed", _STEADY_SPEED, expression, meaning, rf"\min({symbol} / {walk:g}, 1)\,{latex}")]
+    if target.speed > walk:
+        span = target.speed - walk
+        faster = f"np.clip(({velocity} - {walk:g}) / {span:g}, 0.0, {_FURTHER:g})"
+        meaning = (
+            f"0 at {walk:g} m/s {intent.direction}, 1 at {target.speed:g} m/s, at most {_FURTHER:g}; {about}, squared"
+        )
+        formula = rf"[({symbol} - {walk:g}) / {span:g}]_0^{{{_FURTHER:g}}}\,({latex})^2"
+        parts.append(Term("faster", _FASTER, f"{faster} * np.square({steady})", meaning, formula))
+    return parts
 
 
 def _posture(card: EnvironmentCard) -> Term:
