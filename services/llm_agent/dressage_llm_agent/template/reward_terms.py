@@ -48,12 +48,11 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     target = speed_target(intent)
     # The target speed earns about as much as a walker's: a swimmer's speeds are hundredths of a m/s.
     weight = 1.0 if target.speed >= 0.5 else round(0.5 / target.speed, 1)
-    unit = "m/s"
     way, symbol = intent.direction, f"{sign}v_{axis}"
     if card.id == HUMANOID:
-        parts = [*_steady_speed(intent, velocity, target, symbol=symbol), *steadiness(intent)]
+        parts = _steady_speed(intent, velocity, target, symbol=symbol)
     else:
-        parts = [rate_term("speed", velocity, target, way=way, unit=unit, weight=weight, symbol=symbol)]
+        parts = [rate_term("speed", velocity, target, way=way, unit="m/s", weight=weight, symbol=symbol)]
     # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
     if len(place_fields(card)) > 1 and card.id != SWIMMER:
         other = "y" if axis == "x" else "x"
@@ -61,9 +60,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
         parts.append(Term("sideways", -0.1 * weight, f"np.abs(next_state.{other}_velocity)", meaning, f"|v_{other}|"))
     if intent.gait == "hop" and len(foot_heights(card)) > 1:
         parts += _together(card)
-    if tips_over(card) and card.id != HUMANOID:
-        parts.append(_posture(card))
-    return parts
+    return [*parts, *_upright(intent, card)]
 
 
 def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -121,7 +118,7 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     if places := place_fields(card):
         distance = " + ".join(f"np.square(next_state.{name})" for name in places)
         parts.append(Term("place", -0.2, distance, "cost of the squared distance from the start, m^2", "|x|^2"))
-    return parts
+    return [*parts, *_steadiness(intent)] if card.id == HUMANOID else parts
 
 
 def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -249,7 +246,7 @@ def _together(card: EnvironmentCard) -> list[Term]:
 def _upright(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     """What keeps the torso the right way up."""
     if card.id == HUMANOID:
-        return steadiness(intent)
+        return _steadiness(intent)
     return [_posture(card)] if tips_over(card) else []
 
 
@@ -265,7 +262,7 @@ def _steady(intent: ParsedIntent) -> tuple[str, str, str]:
     return f"{high} * {level}", words, rf"[(z - 1) / {span:g}]_0^1 [(\cos\varphi - 0.5) / 0.45]_0^1"
 
 
-def steadiness(intent: ParsedIntent) -> list[Term]:
+def _steadiness(intent: ParsedIntent) -> list[Term]:
     """A humanoid's torso high, upright and without sway.
 
     It falls forward within a second, at walking speed: with a constant bonus for each step a fall earns as much as a second of
