@@ -32,7 +32,7 @@ PLACES = {"rightward": 0.5, "leftward": -0.5}
 _ALIVE = {DOUBLE_PENDULUM: 10.0}
 _HELD = 2.0  # reward of an exact speed
 _WALKING = 0.8  # speed of a humanoid's walk, m/s
-_STEADY_SPEED, _FASTER = 3.5, 2.0  # weights of a humanoid's speed up to that, and beyond it
+_STEADY_SPEED, _FASTER = 3.5, 5.0  # weights of a humanoid's speed up to that, and beyond it
 _FURTHER = 1.25  # target speeds up to which more speed earns more, where the reward of speed is bounded
 
 
