@@ -59,7 +59,7 @@ def train(sweep: Sweep, variants: dict[str, dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         groups = {}
         for name, changes in variants.items():
-            members = [({**changes}, seed) for seed in range(sweep.seeds)]
+            members = [(changes, seed) for seed in range(sweep.seeds)]
             (groups[name],) = build({**given, "members": members}, Path(folder) / name)
         seconds, due = dict.fromkeys(variants, 0.0), dict.fromkeys(variants, sweep.every)
         while pending := [name for name in groups if groups[name].steps < sweep.steps]:
