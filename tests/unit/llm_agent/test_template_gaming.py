@@ -116,17 +116,25 @@ def test_a_humanoid_that_falls_earns_less_at_once_than_one_that_stands(text):
     assert rewards("Humanoid-v5", text, fall).mean() < 0.8 * standing("Humanoid-v5", text)
 
 
-def test_sitting_earns_less_than_half_of_standing_up():
+def rising(head: float, upright: float, *, pelvis: float = 0.12, feet: float = 0.9) -> float:
+    """Mean reward of a posture: head by its standing height, pelvis in m, feet this many m beside it."""
     height = load_card("HumanoidStandup-v5").scales["standing_head_height"]
+    values = columns("HumanoidStandup-v5", 10, head_height=head * height, upright=upright)
+    values["xpos_pelvis"][:, 2] = pelvis
+    values["xpos_right_foot"][:, 0] = values["xpos_left_foot"][:, 0] = feet
+    return float(rewards("HumanoidStandup-v5", "stand up", values).mean())
 
-    def earned(head: float, upright: float) -> float:
-        values = columns("HumanoidStandup-v5", 10, head_height=head * height, upright=upright)
-        return float(rewards("HumanoidStandup-v5", "stand up", values).mean())
 
-    lying, sitting, kneeling, up = earned(0.08, 0.0), earned(0.5, 1.0), earned(0.7, 1.0), earned(1.0, 1.0)
-    assert lying < 0.5 < sitting < 0.5 * up < kneeling < 0.8 * up
-    assert earned(0.2, 0.3) > lying  # the way up is paid from the ground on
+def test_sitting_earns_less_than_half_of_standing_up():
+    lying, bridge = rising(0.08, 0.0), rising(0.08, -0.3, pelvis=0.4, feet=0.3)
+    sitting, squatting = rising(0.5, 1.0), rising(0.53, 0.9, pelvis=0.37, feet=0.2)
+    kneeling, up = rising(0.7, 1.0, pelvis=0.5, feet=0.4), rising(1.0, 1.0, pelvis=0.95, feet=0.0)
+    assert bridge <= lying < 0.5 < sitting < 0.5 * up
+    assert sitting < squatting < kneeling < 0.8 * up
+    assert rising(0.2, 0.3) > lying  # the way up is paid from the ground on
+    assert rising(0.5, 1.0, feet=0.4) > sitting  # so are legs that are drawn up
     judge = write_judge(pb.Brief(intent="stand up", environment="HumanoidStandup-v5")).source
+    height = load_card("HumanoidStandup-v5").scales["standing_head_height"]
     scores = [
         run_judge(judge, made_up("HumanoidStandup-v5", steps=1000, velocity=0, head_height=head * height, upright=1.0))
         for head in (0.5, 1.0)

@@ -33,6 +33,8 @@ _ALIVE = {DOUBLE_PENDULUM: 10.0}
 _HELD = 2.0  # reward of an exact speed
 _WALKING = 0.8  # speed of a humanoid's walk, m/s
 _STEADY_SPEED, _FASTER = 3.5, 5.0  # weights of a humanoid's speed up to that, and beyond it
+_PELVIS = (0.12, 0.82)  # height of a humanoid's pelvis in sitting and in standing, m
+_LEGS = 0.9  # length of its legs, m
 _FURTHER = 1.25  # target speeds up to which more speed earns more, where the reward of speed is bounded
 
 
@@ -149,25 +151,44 @@ def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
 
 
 def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
-    """The head's height, most of all above that of sitting, and the torso upright; every moment counts, so sooner is better.
+    """The head's height, the torso upright, and, as far as it is upright, a high pelvis above the feet; sooner is better.
 
-    A robot that sits upright has half of the height. With a reward in proportion to the height, and all of that for the
-    posture, it would risk much by an attempt to stand.
+    Most is for what a robot that sits does not have. From there it bends its legs, squats and rises, and each of these
+    earns more than the one before. Unless the torso is upright the pelvis counts for nothing, else the robot lies and lifts it.
     """
     height = card.scales["standing_head_height"]
     weight = 2.0 if "fast" in intent.qualities else 1.0
     head = f"np.clip(next_state.head_height / {height:.3f}, 0.0, 1.0)"
     above = f"np.clip((next_state.head_height / {height:.3f} - {SITTING:g}) / {STANDING - SITTING:g}, 0.0, 1.0)"
     meaning = f"0 with the head at {SITTING:g} of the height of standing, as in sitting, 1 from {STANDING:g}"
+    upright, about = "np.clip(next_state.upright, 0.0, 1.0)", "as far as the torso is upright"
+    low, high = _PELVIS
+    pelvis = f"np.clip((next_state.xpos_pelvis[..., 2] - {low:g}) / {high - low:g}, 0.0, 1.0)"
+    feet = "0.5 * (next_state.xpos_right_foot + next_state.xpos_left_foot)"
+    apart = f"np.sqrt(np.square(({feet} - next_state.xpos_pelvis)[..., :2]).sum(-1))"
     return [
         Term("height", 2.0 * weight, head, f"height of the head by that of standing, {height:.3f} m", "h / h_0"),
-        Term("standing", 4.0 * weight, above, meaning, rf"[(h / h_0 - {SITTING:g}) / {STANDING - SITTING:g}]_0^1"),
+        Term("standing", 2.0 * weight, above, meaning, rf"[(h / h_0 - {SITTING:g}) / {STANDING - SITTING:g}]_0^1"),
         Term(
             "posture",
             1.0,
             f"next_state.upright * {head}",
             "cosine of the tilt, as far as the head is up",
             r"\cos\varphi\,h / h_0",
+        ),
+        Term(
+            "pelvis",
+            4.0 * weight,
+            f"{pelvis} * {upright}",
+            f"0 with the pelvis at {low:g} m, as in sitting, 1 from {high:g} m; {about}",
+            rf"[(z_p - {low:g}) / {high - low:g}]_0^1 [\cos\varphi]_0^1",
+        ),
+        Term(
+            "feet",
+            1.0,
+            f"np.clip(1.0 - {apart} / {_LEGS:g}, 0.0, 1.0) * {upright}",
+            f"1 with the pelvis above the feet's middle, 0 from {_LEGS:g} m beside it; {about}",
+            rf"[1 - d / {_LEGS:g}]_0^1 [\cos\varphi]_0^1",
         ),
     ]
 
