@@ -117,7 +117,7 @@ def test_a_humanoid_that_falls_earns_less_at_once_than_one_that_stands(text):
 
 
 def rising(head: float, upright: float, *, pelvis: float = 0.12, feet: float = 0.9) -> float:
-    """Mean reward of a posture: head by its standing height, pelvis in m, feet this many m beside it."""
+    """Mean reward of a posture: head by its standing height, pelvis in m, distance of the feet from it in m."""
     height = load_card("HumanoidStandup-v5").scales["standing_head_height"]
     values = columns("HumanoidStandup-v5", 10, head_height=head * height, upright=upright)
     values["xpos_pelvis"][:, 2] = pelvis

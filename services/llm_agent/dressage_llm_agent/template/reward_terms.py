@@ -154,7 +154,7 @@ def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     """The head's height, the torso upright, and, as far as it is upright, a high pelvis above the feet; sooner is better.
 
     Most is for what a robot that sits does not have. From there it bends its legs, squats and rises, and each of these
-    earns more than the one before. Unless the torso is upright the pelvis counts for nothing, else the robot lies and lifts it.
+    earns more than the one before. Without an upright torso the pelvis counts for nothing, else a robot on its back lifts it.
     """
     height = card.scales["standing_head_height"]
     weight = 2.0 if "fast" in intent.qualities else 1.0
@@ -187,7 +187,7 @@ def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
             "feet",
             1.0,
             f"np.clip(1.0 - {apart} / {_LEGS:g}, 0.0, 1.0) * {upright}",
-            f"1 with the pelvis above the feet's middle, 0 from {_LEGS:g} m beside it; {about}",
+            f"1 with the pelvis above the feet's middle, 0 from a horizontal distance of {_LEGS:g} m; {about}",
             rf"[1 - d / {_LEGS:g}]_0^1 [\cos\varphi]_0^1",
         ),
     ]
