@@ -116,10 +116,12 @@ def test_a_humanoid_that_falls_earns_less_at_once_than_one_that_stands(text):
     assert rewards("Humanoid-v5", text, fall).mean() < 0.8 * standing("Humanoid-v5", text)
 
 
+RISEN = load_card("HumanoidStandup-v5").scales["standing_head_height"]
+
+
 def rising(head: float, upright: float, *, pelvis: float = 0.12, feet: float = 0.9) -> float:
     """Mean reward of a posture: head by its standing height, pelvis in m, distance of the feet from it in m."""
-    height = load_card("HumanoidStandup-v5").scales["standing_head_height"]
-    values = columns("HumanoidStandup-v5", 10, head_height=head * height, upright=upright)
+    values = columns("HumanoidStandup-v5", 10, head_height=head * RISEN, upright=upright)
     values["xpos_pelvis"][:, 2] = pelvis
     values["xpos_right_foot"][:, 0] = values["xpos_left_foot"][:, 0] = feet
     return float(rewards("HumanoidStandup-v5", "stand up", values).mean())
@@ -134,9 +136,8 @@ def test_sitting_earns_less_than_half_of_standing_up():
     assert rising(0.2, 0.3) > lying  # the way up is paid from the ground on
     assert rising(0.5, 1.0, feet=0.4) > sitting  # so are legs that are drawn up
     judge = write_judge(pb.Brief(intent="stand up", environment="HumanoidStandup-v5")).source
-    height = load_card("HumanoidStandup-v5").scales["standing_head_height"]
     scores = [
-        run_judge(judge, made_up("HumanoidStandup-v5", steps=1000, velocity=0, head_height=head * height, upright=1.0))
+        run_judge(judge, made_up("HumanoidStandup-v5", steps=1000, velocity=0, head_height=head * RISEN, upright=1.0))
         for head in (0.5, 1.0)
     ]
     assert scores[0]["score"] < 0.3 and scores[1]["score"] == 1.0
