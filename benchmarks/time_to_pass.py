@@ -2,8 +2,9 @@
 
 Both sides train on the same reward and are judged by the same judge, those of the template author for the intent. Ours: all
 seeds in one process until the mean of their scores passes; once with the default algorithm, once with SAC. The peer's PPO and
-SAC: one process a seed, one environment, until that policy passes. The median over seeds counts, although the peer would need
-its seeds one after another. The clock includes imports and compilation and stands still while policies are judged.
+SAC: one process of one thread a seed, one environment, until that policy passes; as many trainings of the peer run at the same
+time as there are cores. The median over seeds counts, although the peer would need its seeds one after another. The clock
+includes imports and compilation and stands still while policies are judged.
 
 The peer's seconds are ``measured`` where it passes, or does its published number of steps, within ``--limit-seconds``.
 Otherwise they are ``derived``: the published number of steps by its speed in this run. That is the time of a whole published
@@ -20,6 +21,8 @@ import argparse
 import json
 import statistics
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +51,7 @@ class State:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._parts: dict[str, Part] = {}
+        self._writing = threading.Lock()
         lines = path.read_text("utf-8").splitlines() if path.is_file() else []
         for line in lines:
             try:
@@ -70,10 +74,11 @@ class State:
             f"{module} {task['environment']} {task['algorithm']}: {result['score']} after {result['seconds']} s",
             file=sys.stderr,
         )
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(part) + "\n")
-        self._parts[key] = part
+        with self._writing:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(part) + "\n")
+            self._parts[key] = part
         return part
 
 
@@ -125,12 +130,28 @@ def _task(environment: str, algorithm: str, given: argparse.Namespace) -> dict[s
     }
 
 
-def compare(environment: str, state: State, given: argparse.Namespace) -> dict[str, Any]:
-    """Both sides on an environment."""
+def measure_both(state: State, given: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Both sides on each environment: ours by itself on all cores, then the peer's trainings, one to a core."""
     mine = {
-        name: ours(environment, algorithm, state, given) for name, algorithm in (("default", "ppo"), ("sac", "sac"))
+        environment: {
+            "default": ours(environment, "ppo", state, given),
+            "sac": ours(environment, "sac", state, given),
+        }
+        for environment in given.environments
     }
-    theirs = {algorithm: peer(environment, algorithm, state, given) for algorithm in ("ppo", "sac")}
+    with ThreadPoolExecutor(given.cores) as pool:
+        theirs = {
+            environment: {algorithm: pool.submit(peer, environment, algorithm, state, given) for algorithm in STEPS}
+            for environment in given.environments
+        }
+    return {
+        environment: compare(environment, mine[environment], {name: run.result() for name, run in runs.items()})
+        for environment, runs in theirs.items()
+    }
+
+
+def compare(environment: str, mine: dict[str, Part], theirs: dict[str, Part]) -> dict[str, Any]:
+    """Both sides on an environment, each with its faster algorithm."""
     best = min(mine.values(), key=lambda part: (not part["passed"], part["seconds"]))
     # Of two peers the one that certainly passed first, else the one that might have passed first.
     rival = min(theirs.values(), key=lambda part: (not part["passed"], part["seconds"]))
@@ -179,7 +200,7 @@ def main() -> int:
     if given.seeds < 1 or given.limit_seconds <= 0:
         parser.error("--seeds: expected at least 1; --limit-seconds: expected more than 0")
     state = State(given.state)
-    measured = {name: compare(name, state, given) for name in given.environments}
+    measured = measure_both(state, given)
     first = measured[given.environments[0]]
     report = {
         "name": "time_to_pass",

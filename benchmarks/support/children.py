@@ -17,6 +17,8 @@ from dressage_trainer.speed.threads import learner_environment
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NPROC")
 PACKAGES = ("dressage", "jax", "mujoco", "gymnasium", "numpy", "stable-baselines3", "torch")
+LEARNERS = ("ours", "passing")
+"""Modules that train with our learner, in the environment that the trainer gives it."""
 BENCHMARKS = Path(__file__).resolve().parents[1]
 
 
@@ -29,7 +31,7 @@ def start(module: str, arguments: Mapping[str, Any], *, threads: int | None, cor
     environment = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     if threads is not None:
         environment.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
-    if module == "ours":
+    if module in LEARNERS:
         on_gpu = bool(arguments.get("on_device")) and gpu_access() is not None
         environment.update(learner_environment(on_gpu=on_gpu))
     code = f"import os; os.sched_setaffinity(0, {processors(cores)}); from support.{module} import main; main()"

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +82,7 @@ async def test_kill_9_in_training(stack: Stack) -> None:
         assert trainers
         os.kill(first.pid, 9)
         first.wait()
+        killed = time.time()
         _, alive = await asyncio.to_thread(psutil.wait_procs, trainers, 5)
         assert not alive, "a trainer outlived its server"
 
@@ -88,6 +90,8 @@ async def test_kill_9_in_training(stack: Stack) -> None:
     assert sorted(messages) == ["iterations/1/reward_author", "judge_author"]
     checks = len(neighbours.judge.checks)
     (folder / "go").touch()
+    await asyncio.sleep(1.0)
+    down = time.time() - killed
     with server(folder, neighbours.address) as second:
         stub = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, second)))
         events = await watch(stub, "sessions/crash")
@@ -97,6 +101,7 @@ async def test_kill_9_in_training(stack: Stack) -> None:
         listed = (await stub.ListAssignments(request)).assignments
     assert session.state == v1.SESSION_STATE_SUCCEEDED, session.state_reason
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert session.idle_seconds >= down, "the time without a server counts as work"
     assert neighbours.agent.keys == messages, "a recorded conversation was held again"
     assert len(neighbours.judge.checks) == checks, "a recorded check was made again"
     assert [(entry.name.rpartition("/")[2], entry.failures) for entry in listed] == [("train", 0), ("confirm", 0)]

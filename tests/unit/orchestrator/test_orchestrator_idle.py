@@ -10,6 +10,7 @@ import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.sdk.durations import seconds_worked
 from dressage_orchestrator.clock import timestamp
+from dressage_orchestrator.database import recovery
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.store import SessionStore
 from dressage_orchestrator.lifecycle import budget
@@ -33,12 +34,17 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[SessionStore]:
+def database(tmp_path: Path, clock: Clock) -> Iterator[Database]:
     database = Database(sqlite_url(tmp_path / "d.db"), clock=clock)
     with database.begin() as tx:
         add_session(tx, "s")
-    yield SessionStore(database, "s", 0, retry=lambda work: work())
+    yield database
     database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> SessionStore:
+    return SessionStore(database, "s", 0, retry=lambda work: work())
 
 
 def test_the_time_without_a_server_is_idle(store: SessionStore, clock: Clock) -> None:
@@ -54,6 +60,28 @@ def test_the_time_without_a_server_is_idle(store: SessionStore, clock: Clock) ->
     assert (session.idle_seconds, session.approval_wait_seconds) == (1000, 30)
     session.end_time.CopyFrom(timestamp(clock.now + timedelta(seconds=7)))
     assert seconds_worked(session) == 27
+
+
+def test_downtime_within_an_epoch_is_idle_and_counted_once(
+    database: Database, store: SessionStore, clock: Clock
+) -> None:
+    def after(*names: str) -> v1.Session:
+        recovery.end_downtime(database, names)
+        return store.get()
+
+    clock.advance(5)
+    assert after("s").idle_seconds == 0  # it is pending
+    store.begin()
+    clock.advance(20)
+    store.request_approval(1, key="a")
+    clock.advance(100)
+    assert after("s").idle_seconds == 0  # it waits for an approval
+    store.end_approval(1, since=clock.now.timestamp() - 100, key="b", note="go")
+    clock.advance(1000)
+    assert after("unknown", "s").idle_seconds == 1000
+    assert after("s").idle_seconds == 1000
+    clock.advance(7)
+    assert after("s").idle_seconds == 1007
 
 
 def test_idle_time_does_not_use_up_the_wall_clock_budget(clock: Clock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from argparse import Namespace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ pytest.importorskip("mujoco")
 import bench  # noqa: E402
 import time_to_pass  # noqa: E402
 from dressage.training.preset import load_preset  # noqa: E402
-from support import passing, passing_peer  # noqa: E402
+from support import children, passing, passing_peer  # noqa: E402
 
 CHEETAH = "HalfCheetah-v5"
 
@@ -80,7 +81,11 @@ def test_a_training_ends_at_its_limits_and_is_judged_then(more, steps):
 
 
 def options(**more):
-    return Namespace(**{"seeds": 2, "limit_seconds": 60.0, "cores": 1, **more})
+    return Namespace(**{"seeds": 2, "limit_seconds": 60.0, "cores": 1, "environments": [CHEETAH], **more})
+
+
+def compared(state, **more):
+    return time_to_pass.measure_both(time_to_pass.State(state), options(**more))[CHEETAH]
 
 
 def result(seconds, *, passed=True, steps=100_000, rate=100.0):
@@ -114,7 +119,7 @@ def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkey
         ("passing_peer", "sac"): result(61.0, passed=False, steps=3_000, rate=50.0),
     }
     tasks = measured_by(monkeypatch, results)
-    row = time_to_pass.compare(CHEETAH, time_to_pass.State(tmp_path / "parts.jsonl"), options())
+    row = compared(tmp_path / "parts.jsonl")
     assert (row["ours_seconds"], row["passed"], row["peer_kind"]) == (40.0, True, "derived")
     assert (row["peer_seconds"], row["ratio"], row["ratio_at_least"]) == (2000.0, 50.0, 1.5)
     # A seed that did not pass within the limit stands for all.
@@ -125,7 +130,7 @@ def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkey
         ("passing_peer", "sac", 0),
     ]
     results["passing_peer", "sac"] = result(90.0)
-    row = time_to_pass.compare(CHEETAH, time_to_pass.State(tmp_path / "others.jsonl"), options())
+    row = compared(tmp_path / "others.jsonl")
     assert (row["peer_kind"], row["peer_seconds"], row["ratio"]) == ("measured", 90.0, 2.2)
     assert row["peer"]["sac"]["seeds"] == 2 and row["peer"]["ppo"]["seeds"] == 1
 
@@ -139,13 +144,47 @@ def test_parts_that_ended_are_not_measured_again(tmp_path, monkeypatch):
     }
     tasks = measured_by(monkeypatch, results)
     path = tmp_path / "parts.jsonl"
-    first = time_to_pass.compare(CHEETAH, time_to_pass.State(path), options())
+    first = compared(path)
     with path.open("a", encoding="utf-8") as file:
         file.write('{"key": "cut o')
     tasks.clear()
-    assert time_to_pass.compare(CHEETAH, time_to_pass.State(path), options()) == first and not tasks
-    time_to_pass.compare(CHEETAH, time_to_pass.State(path), options(limit_seconds=600.0))
+    assert compared(path) == first and not tasks
+    compared(path, limit_seconds=600.0)
     assert tasks == [("passing", "sac", None)]  # more time helps only what neither passed nor ended
+
+
+def test_ours_trains_alone_and_the_peer_once_per_core(tmp_path, monkeypatch):
+    running, together, lock = [], [], threading.Lock()
+    both = threading.Barrier(2, timeout=10.0)
+
+    def measure(module, task, **more):
+        with lock:
+            running.append(module)
+            together.append(sorted(running))
+        if module == "passing_peer":
+            both.wait()
+        with lock:
+            running.remove(module)
+        return result(40.0)
+
+    monkeypatch.setattr(time_to_pass, "measure", measure)
+    compared(tmp_path / "parts.jsonl", cores=2)
+    assert together[:2] == [["passing"], ["passing"]]
+    assert max(map(len, together)) == 2
+    assert len((tmp_path / "parts.jsonl").read_text("utf-8").splitlines()) == 6
+
+
+def test_our_trainings_have_the_environment_of_the_learner(monkeypatch):
+    given = {}
+
+    def popen(command, *, env, **more):
+        given[command[2].split("support.")[1].split(" ")[0]] = env
+
+    monkeypatch.setattr(children.subprocess, "Popen", popen)
+    for module in ("passing", "passing_peer"):
+        children.start(module, {}, threads=2, cores=1)
+    assert given["passing"]["JAX_PLATFORMS"] == "cpu" and given["passing"]["OMP_NUM_THREADS"] == "1"
+    assert given["passing_peer"]["OMP_NUM_THREADS"] == "2"
 
 
 def test_the_report_has_the_keys_of_a_benchmark(tmp_path, monkeypatch, capsys):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
+
 from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import NotFound
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import assignments, idempotency, runs, sessions
+from dressage_orchestrator.database import assignments, events, idempotency, runs, sessions
 from dressage_orchestrator.database.admission import Epoch
 from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.database.store import RECONCILED
@@ -32,6 +37,19 @@ def waiting(database: Database) -> list[Epoch]:
         oldest = tx.now.timestamp() - _PENDING_SECONDS
         pending = sessions.in_states(tx, _PENDING)
         return [_epoch(session) for session in pending if session.update_time.ToMicroseconds() / 1e6 < oldest]
+
+
+def end_downtime(database: Database, names: Iterable[str]) -> None:
+    """Count the time since a running session's last event or change as idle, because its server had stopped.
+
+    Called before the workflows of these sessions are resumed. A repeated call adds only the time since the first one.
+    """
+    for session in names:
+        with suppress(NotFound), database.begin() as tx:
+            stored, last = sessions.get(tx, session), events.last(tx, session)
+            if stored.state == v1.SESSION_STATE_RUNNING and last is not None:
+                since = max(last.time, stored.update_time, key=lambda time: time.ToMicroseconds())
+                sessions.change(tx, session, partial(sessions.end_idle, since=since, now=tx.now))
 
 
 def reopen(database: Database, session: str, epoch: int, *, status: str) -> int | None:

@@ -143,7 +143,10 @@ class SessionStore(MemberRecords):
         return self._write(lambda tx: self._first(tx, key))
 
     def begin(self) -> v1.Session:
-        """Set the session to RUNNING; the time since its last event, in which no process worked on it, is idle."""
+        """Set the session to RUNNING; the time since its last event, in which no process worked on it, is idle.
+
+        Once in an epoch: `recovery.end_downtime` counts the time without a server within one.
+        """
 
         def write(tx: Transaction) -> v1.Session:
             last = events.last(tx, self.session)

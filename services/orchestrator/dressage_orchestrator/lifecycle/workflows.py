@@ -138,6 +138,8 @@ class Workflows:
         if self._engine.settings.hold and not self._engine.database.shared:
             held = recovery.active(self._engine.database, queued=True)
             _Process.held, active = {session for session, _ in held}, []
+        if not self._engine.database.shared:
+            recovery.end_downtime(self._engine.database, [session for session, _ in active])
         _Process.engine, _Process.methods = self._engine, self._methods
         DBOS(config=self._config)
         DBOS.launch()
@@ -160,6 +162,7 @@ class Workflows:
             _Process.held.discard(session)
         for active, epoch in recovery.active(self._engine.database):
             if active == session:
+                recovery.end_downtime(self._engine.database, [session])
                 self._restart(_workflow_id(session, epoch), session, epoch)
         self.admit()
         return True
@@ -184,6 +187,10 @@ class Workflows:
         A workflow is moved by a conditional update, so concurrent and repeated calls are safe. DBOS rejects later writes of
         the expired executor, because it records the owner of each workflow.
         """
+        pending = DBOS.list_workflows(
+            status="PENDING", executor_id=sorted(executors), load_input=False, load_output=False
+        )
+        recovery.end_downtime(self._engine.database, {entry.workflow_id.partition(":")[0] for entry in pending})
         metrics.WORKFLOW_RECOVERIES.inc(len(DBOS._recover_pending_workflows(sorted(executors))))
 
     def start_pending(self) -> None:
