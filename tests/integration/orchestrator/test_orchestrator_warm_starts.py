@@ -85,6 +85,13 @@ async def test_the_value_network_continues_where_the_reward_does(stack: Stack) -
     assert all(member.start.keeps_value for member in members(stack, session))
 
 
+async def test_the_same_reward_continues_where_the_reviser_chooses_so(stack: Stack) -> None:
+    await stack.start()
+    session, start = await play(stack, agent_pb.Revision(source=WEAK, from_parent=True, start_reasoning="it improves"))
+    assert start.keeps_value and not start.refused and start.decided_by == "test/model"
+    assert all(member.start.keeps_value for member in members(stack, session))
+
+
 async def test_another_network_is_refused_with_its_reason(stack: Stack) -> None:
     await stack.start()
     larger = agent_pb.Revision(hyperparameters=v1.Hyperparameters(hidden_sizes=[128, 128]))

@@ -163,3 +163,49 @@ def test_it_cannot_fix():
         with pytest.raises(FailedPrecondition) as caught:
             answer(task)
         assert caught.value.reason == "TEMPLATE_CANNOT_FIX"
+
+
+def trained(past, *, reason=None, env_steps=400, parent=""):
+    """An iteration with the course of its training, of 100 expected steps and at most 400."""
+    past.name = f"sessions/s/iterations/{past.number}"
+    course = past.reward.course
+    course.expected_steps, course.env_steps, course.max_steps = 100, env_steps, 400
+    if reason is not None:
+        course.early_stop.reason, course.early_stop.score = reason, 0.73
+    if parent:
+        past.reward.warm_start.iteration = f"sessions/s/iterations/{parent}"
+    return past
+
+
+@pytest.mark.parametrize(
+    ("course", "why"),
+    [
+        ({"reason": v1.STOP_REASON_PASSES, "env_steps": 200}, "ended at checkpoints that passed, with 0.73"),
+        ({"reason": v1.STOP_REASON_PASSES_EARLY, "env_steps": 50}, "ended at checkpoints that passed, with 0.73"),
+        ({}, "reached the limit of 400 steps while it improved"),
+    ],
+)
+def test_a_training_that_still_improved_continues_with_its_reward(course, why):
+    one = trained(first(CHEETAH, "run forward fast", speed=0.5), **course)
+    revision = revise(task(CHEETAH, "run forward fast", one, may_continue_from=[1]))
+    assert revision.from_parent and revision.source == one.reward.source and revision.based_on == 1
+    assert why in revision.start_reasoning and why in revision.diagnosis
+    fresh = revise(task(CHEETAH, "run forward fast", one))  # the session's settings do not permit it
+    assert not fresh.from_parent and fresh.source != one.reward.source
+
+
+@pytest.mark.parametrize(
+    "course",
+    [{"reason": v1.STOP_REASON_LEVEL}, {"reason": v1.STOP_REASON_BUDGET}, {"env_steps": 100}],
+)
+def test_a_training_that_no_longer_improved_does_not_continue(course):
+    one = trained(first(CHEETAH, "run forward fast", speed=0.5), **course)
+    assert not revise(task(CHEETAH, "run forward fast", one, may_continue_from=[1])).from_parent
+
+
+@pytest.mark.parametrize(("score", "based_on", "continues"), [(0.3, 1, False), (0.6, 2, True)])
+def test_it_continues_again_only_from_a_better_iteration(score, based_on, continues):
+    one = trained(first(CHEETAH, "run forward fast", speed=0.5), reason=v1.STOP_REASON_PASSES)
+    two = trained(iteration(2, one.reward.source, score, {"speed": score}), reason=v1.STOP_REASON_PASSES, parent="1")
+    revision = revise(task(CHEETAH, "run forward fast", one, two, may_continue_from=[1, 2]))
+    assert (revision.based_on, revision.from_parent) == (based_on, continues)

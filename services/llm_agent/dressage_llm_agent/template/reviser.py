@@ -1,6 +1,7 @@
 """The template author's revisions: a changed weight for the criterion with the lowest score.
 
 A revision starts from the best iteration so far. Steering notes that request a known quality have priority: see `steering`.
+If the training of that iteration ended before its behaviour stopped improving, its policies continue under the same reward.
 Otherwise the reviser takes the criteria from the lowest score up and tries the changes that help each, except those that were
 tried before. It parses the weights from the reward's source and the intent from its first line, so that a revision builds on
 earlier ones. Without a change left it raises an error, which ends the session as exhausted.
@@ -64,6 +65,9 @@ _SAC_HYPERPARAMETERS: tuple[tuple[dict[str, HyperparameterValue], str], ...] = (
 )
 
 
+_PASSED = frozenset({session_pb2.STOP_REASON_PASSES_EARLY, session_pb2.STOP_REASON_PASSES})
+
+
 @dataclass(frozen=True)
 class _Change:
     criterion: str
@@ -96,6 +100,8 @@ def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
     steering = read_notes(task.notes, best.intent)
     if steering.qualities:
         return _address_notes(task, best, steering, card)
+    if why := _still_improved(task, best.past.number):
+        return _continuation(task, best, why, steering=steering)
     for change in _changes(best.past.scores):
         revised = _apply(best.plan, change, start=plan_reward(best.intent, card))
         if revised is not None and not any(_same(revised, known.plan) for known in written):
@@ -105,6 +111,24 @@ def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
             if not any(past.hyperparameters.items() >= values.items() for past in history):
                 return _tuning(best, values, why, steering=steering)
     raise _nothing(f"every known change for the lowest criteria of iteration {best.past.number} was tried")
+
+
+def _still_improved(task: agent_pb.ReviserTask, number: int) -> str:
+    """Return why an iteration's training may achieve more if it continues; empty if it is not to continue.
+
+    It continues once: an iteration that continued and is not better shows that more training does not help.
+    """
+    by_number = {message.number: message for message in task.history}
+    iteration, continued = by_number[number], {message.reward.warm_start.iteration for message in task.history}
+    if number not in task.may_continue_from or iteration.name in continued:
+        return ""
+    course = iteration.reward.course
+    if not course.HasField("early_stop"):
+        rising = course.expected_steps < course.max_steps <= course.env_steps
+        return f"its training reached the limit of {course.max_steps:,} steps while it improved" if rising else ""
+    if course.early_stop.reason in _PASSED:
+        return f"its training ended at checkpoints that passed, with {course.early_stop.score:.2f}"
+    return ""
 
 
 def read_weights(source: str, plan: RewardPlan) -> dict[str, float] | None:
@@ -193,6 +217,20 @@ def _revision(
         source=render_reward(plan, best.intent),
         based_on=number,
         hyperparameters=_hyperparameters(task, best),
+    )
+
+
+def _continuation(task: agent_pb.ReviserTask, best: _Known, why: str, *, steering: Steering) -> agent_pb.Revision:
+    number = best.past.number
+    return agent_pb.Revision(
+        diagnosis=f"Iteration {number} scored {best.past.score or 0.0:.2f}; {why}." + steering.summary,
+        lesson=f"The reward of iteration {number} leads towards the behaviour.",
+        planned_change=f"continue the training of iteration {number} with the same reward",
+        source=best.past.source,
+        based_on=number,
+        hyperparameters=_hyperparameters(task, best),
+        from_parent=True,
+        start_reasoning=why,
     )
 
 

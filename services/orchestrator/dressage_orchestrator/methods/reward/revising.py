@@ -180,6 +180,6 @@ def _record(
     if settings.tune_hyperparameters and clamped:
         message = suggestions.clamped_message(clamped)
         context.store.warn("SUGGESTION_CLAMPED", message, iteration=number, key=f"clamped:{number}")
-    if unchanged and not tuned:
+    if unchanged and not tuned and start is None:
         raise Exhausted(f"no better reward is known: {revision.diagnosis or 'the reviser changed nothing'}")
     return {"source": parent.reward.source if unchanged else revision.source, "author": result.model}
