@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts import RewardError
 from dressage.envs.trajectory import load_check_trajectories
 from dressage.sandbox.capabilities import capabilities
+from dressage_trainer.assignments.delivery import episode_seeds
 from dressage_trainer.evaluation import evaluator_pool, rollouts
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, stopped_by
 from dressage_trainer.lease.sandboxes import Sandboxes
@@ -155,3 +157,19 @@ def test_the_judged_episodes_are_quantiles_of_the_stock_return(returns):
         assert stock[seed] == pytest.approx(quantile)
     stalled = RewardError("time_budget", "the code did not end in time; remove endless or long loops.", line=7)
     assert stopped_by(stalled, POLICY).reason == "REWARD_STALLED"
+
+
+@given(members=st.integers(1, 6), final=st.integers(1, 30), few=st.integers(0, 40))
+def test_checkpoints_of_members_have_different_episodes_of_the_last(members, final, few):
+    task = pb.TrainAssignment(evaluation_seed=100, evaluation_episodes=final, checkpoint_episodes=few)
+    for number in range(members):
+        task.members.add(id=f"m{number}")
+    ids = [member.id for member in task.members]
+    assert all(episode_seeds(task, name, final=True) == list(range(100, 100 + final)) for name in ids)
+    played = [episode_seeds(task, name, final=False) for name in ids]
+    count = few or final
+    assert all(len(seeds) == len(set(seeds)) == count for seeds in played)
+    assert set().union(*played) <= set(range(100, 100 + max(final, count)))
+    assert len(set().union(*played)) == min(
+        members * count, max(final, count)
+    )  # as many different ones as there can be

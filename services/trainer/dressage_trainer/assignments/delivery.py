@@ -43,6 +43,21 @@ def evaluation_item(reference: pb.PolicyRef) -> str:
     return f"evaluation/{reference.member}/{reference.env_step}"
 
 
+def episode_seeds(task: pb.TrainAssignment, member: str, *, final: bool) -> list[int]:
+    """Return the seeds of the episodes of a member's evaluation.
+
+    All members have the same episodes in the last evaluation. The few of a checkpoint are some of those, different ones for
+    each member: if all had the same, which may begin easily, their mean would say less about the score of the last evaluation.
+    They stay the same at all checkpoints of a member, so that its scores can be compared.
+
+    :param member: id of a member of the task.
+    """
+    every = max(1, task.evaluation_episodes)
+    count = every if final else task.checkpoint_episodes or every
+    first = 0 if final else count * [entry.id for entry in task.members].index(member)
+    return [task.evaluation_seed + (first + index) % max(every, count) for index in range(count)]
+
+
 def final_item(reference: pb.PolicyRef) -> str:
     """Return the item of the last evaluation of a training that ends early: its policy was evaluated as a checkpoint before."""
     return f"final/{reference.member}/{reference.env_step}"

@@ -44,6 +44,7 @@ from dressage_trainer.assignments.context import (
 from dressage_trainer.assignments.delivery import (
     Delivery,
     bundle_prefix,
+    episode_seeds,
     evaluation_item,
     final_item,
     member_item,
@@ -425,7 +426,7 @@ class Training:
         item = final_item(reference) if ending else evaluation_item(reference)
         if not context.finished(item):
             try:
-                episodes = await self._pool.evaluate(policy, self._seeds(final=final))
+                episodes = await self._pool.evaluate(policy, episode_seeds(self._task, reference.member, final=final))
             except RewardError as error:
                 self._stop(stopped_by(error, policy))
                 return
@@ -433,11 +434,6 @@ class Training:
         if final and reference.member not in self._stopped and not context.finished(member_item(reference.member)):
             await delivery.member(reference)
         delivery.discard_policy(reference)
-
-    def _seeds(self, *, final: bool) -> range:
-        task = self._task
-        count = task.evaluation_episodes if final else task.checkpoint_episodes or task.evaluation_episodes
-        return range(task.evaluation_seed, task.evaluation_seed + max(1, count))
 
     def _stop(self, message: messages.MemberStoppedMessage) -> None:
         if message.member not in self._stopped:  # otherwise it was reported, perhaps by an earlier attempt

@@ -329,7 +329,7 @@ class TrainAssignment(google.protobuf.message.Message):
     evaluation_episodes: builtins.int
     """Episodes of the last evaluation."""
     checkpoint_episodes: builtins.int
-    """Episodes of each earlier evaluation."""
+    """Episodes of each earlier evaluation: some of the last evaluation's, different ones for each member."""
     evaluation_seed: builtins.int
     """First evaluation seed; disjoint from training seeds."""
     checkpoint_seconds: builtins.float
