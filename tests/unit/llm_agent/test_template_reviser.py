@@ -203,6 +203,13 @@ def test_a_training_that_no_longer_improved_does_not_continue(course):
     assert not revise(task(CHEETAH, "run forward fast", one, may_continue_from=[1])).from_parent
 
 
+@pytest.mark.parametrize(("judged_by", "continues"), [("code", True), ("code and video", False)])
+def test_passing_checkpoints_count_where_code_alone_judged(judged_by, continues):
+    one = trained(first(CHEETAH, "run forward fast", speed=0.5), reason=v1.STOP_REASON_PASSES)
+    one.judgment.judged_by = judged_by
+    assert revise(task(CHEETAH, "run forward fast", one, may_continue_from=[1])).from_parent == continues
+
+
 @pytest.mark.parametrize(("score", "based_on", "continues"), [(0.3, 1, False), (0.6, 2, True)])
 def test_it_continues_again_only_from_a_better_iteration(score, based_on, continues):
     one = trained(first(CHEETAH, "run forward fast", speed=0.5), reason=v1.STOP_REASON_PASSES)

@@ -100,7 +100,7 @@ def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
     steering = read_notes(task.notes, best.intent)
     if steering.qualities:
         return _address_notes(task, best, steering, card)
-    if why := _still_improved(task, best.past.number):
+    if why := _still_improved(task, best.past):
         return _continuation(task, best, why, steering=steering)
     for change in _changes(best.past.scores):
         revised = _apply(best.plan, change, start=plan_reward(best.intent, card))
@@ -113,11 +113,13 @@ def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
     raise _nothing(f"every known change for the lowest criteria of iteration {best.past.number} was tried")
 
 
-def _still_improved(task: agent_pb.ReviserTask, number: int) -> str:
+def _still_improved(task: agent_pb.ReviserTask, past: PastIteration) -> str:
     """Return why an iteration's training may achieve more if it continues; empty if it is not to continue.
 
-    It continues once: an iteration that continued and is not better shows that more training does not help.
+    It continues once: an iteration that continued and is not better shows that more training does not help. Checkpoints are
+    judged by code, so that they say nothing about a score to which a video judge contributed.
     """
+    number = past.number
     by_number = {message.number: message for message in task.history}
     iteration, continued = by_number[number], {message.reward.warm_start.iteration for message in task.history}
     if number not in task.may_continue_from or iteration.name in continued:
@@ -126,7 +128,7 @@ def _still_improved(task: agent_pb.ReviserTask, number: int) -> str:
     if not course.HasField("early_stop"):
         rising = course.expected_steps < course.max_steps <= course.env_steps
         return f"its training reached the limit of {course.max_steps:,} steps while it improved" if rising else ""
-    if course.early_stop.reason in _PASSED:
+    if course.early_stop.reason in _PASSED and "video" not in past.judged_by:
         return f"its training ended at checkpoints that passed, with {course.early_stop.score:.2f}"
     return ""
 
