@@ -53,7 +53,8 @@ class Result:
 
 def without_times(message: Any) -> Any:
     """The message without what is another's each time: times, etags, and the session's name."""
-    for name in ("create_time", "update_time", "start_time", "end_time", "etag", "approval_wait_seconds"):
+    names = ("create_time", "update_time", "start_time", "end_time", "etag", "approval_wait_seconds", "idle_seconds")
+    for name in names:
         if name in message.DESCRIPTOR.fields_by_name:
             message.ClearField(name)
     return message
