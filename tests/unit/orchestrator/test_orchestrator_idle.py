@@ -82,6 +82,7 @@ def test_downtime_within_an_epoch_is_idle_and_counted_once(
     assert after("s").idle_seconds == 1000
     clock.advance(7)
     assert after("s").idle_seconds == 1007
+    assert store.begin().idle_seconds == 1007  # its step is repeated after a kill before it was recorded
 
 
 def test_idle_time_does_not_use_up_the_wall_clock_budget(clock: Clock) -> None:

@@ -48,8 +48,7 @@ def end_downtime(database: Database, names: Iterable[str]) -> None:
         with suppress(NotFound), database.begin() as tx:
             stored, last = sessions.get(tx, session), events.last(tx, session)
             if stored.state == v1.SESSION_STATE_RUNNING and last is not None:
-                since = max(last.time, stored.update_time, key=lambda time: time.ToMicroseconds())
-                sessions.change(tx, session, partial(sessions.end_idle, since=since, now=tx.now))
+                sessions.change(tx, session, partial(sessions.end_downtime, last=last.time, now=tx.now))
 
 
 def reopen(database: Database, session: str, epoch: int, *, status: str) -> int | None:

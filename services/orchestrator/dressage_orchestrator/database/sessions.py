@@ -256,6 +256,15 @@ def end_idle(message: v1.Session, *, since: Timestamp, now: datetime) -> None:
         message.idle_seconds += max(0.0, (micros(now) - begin) / 1e6)
 
 
+def end_downtime(message: v1.Session, *, last: Timestamp, now: datetime) -> None:
+    """Count the time since the session's last event or change as idle; a repeated call adds only the time since the first one.
+
+    :param last: time of the last event.
+    """
+    since = max(last, message.update_time, key=lambda time: time.ToMicroseconds())
+    end_idle(message, since=since, now=now)
+
+
 def delete(tx: Transaction, session: str, *, grace_seconds: float) -> v1.Session:
     """Mark a session as deleted; its removal begins after the grace period.
 

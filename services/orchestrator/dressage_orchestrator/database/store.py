@@ -157,7 +157,7 @@ class SessionStore(MemberRecords):
                 session.ClearField("failure")
                 session.ClearField("end_time")
                 if last is not None:
-                    sessions.end_idle(session, since=last.time, now=tx.now)
+                    sessions.end_downtime(session, last=last.time, now=tx.now)
                 if not session.HasField("start_time"):
                     session.start_time.CopyFrom(timestamp(tx.now))
 
