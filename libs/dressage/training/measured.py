@@ -44,6 +44,8 @@ class MeasuredSession:
 
     def text(self) -> str:
         """Return what was measured, in one line."""
+        if not self.passed:
+            return f"{self.intent!r} passed in none of {self.sessions} sessions"
         text = f"{self.intent!r} passed after {self.steps:,} steps of each of {self.seeds} seeds"
         return text if self.sessions == 1 else f"{text} in {self.passed} of {self.sessions} sessions"
 
@@ -56,12 +58,26 @@ def measured_session(environment: str, intent: str) -> MeasuredSession | None:
     return closest(sessions(), environment, intent)
 
 
+def unlikely_session(environment: str, intent: str) -> MeasuredSession | None:
+    """Return the measured session of an intent's class if most sessions of the class did not pass."""
+    nearest = _nearest(sessions(), environment, intent)
+    return None if nearest is None or _passes(nearest) else nearest
+
+
 def closest(entries: Sequence[MeasuredSession], environment: str, intent: str) -> MeasuredSession | None:
     """Return the entry of an intent's class as `measured_session`; of equal ones the first."""
+    nearest = _nearest(entries, environment, intent)
+    return nearest if nearest is not None and _passes(nearest) else None
+
+
+def _nearest(entries: Sequence[MeasuredSession], environment: str, intent: str) -> MeasuredSession | None:
     words = set(re.findall(r"[a-z]+", intent.lower()))
     fitting = [entry for entry in entries if entry.environment == environment and words.issuperset(entry.words)]
-    nearest = max(fitting, key=lambda entry: len(entry.words), default=None)
-    return nearest if nearest is not None and 2 * nearest.passed >= nearest.sessions else None
+    return max(fitting, key=lambda entry: len(entry.words), default=None)
+
+
+def _passes(entry: MeasuredSession) -> bool:
+    return 2 * entry.passed >= entry.sessions
 
 
 @functools.cache

@@ -46,9 +46,10 @@ def estimate(intent="balance both poles", **more):
 
 def test_the_plan_expects_what_was_measured_and_states_the_largest():
     part, seconds = estimate()
-    (entry,) = [session for session in sessions() if session.environment == DOUBLE]
-    assert part.measured == f"'balance the pole upright' passed after {entry.steps:,} steps of each of 2 seeds"
-    assert seconds(part) == pytest.approx(entry.core_seconds / 2 * 3 / 2)  # three seeds on two cores
+    entry = measured_session(DOUBLE, "balance both poles")
+    passed = f"{entry.passed} of {entry.sessions} sessions"
+    assert part.measured == f"'balance both poles' passed after {entry.steps:,} steps of each of 3 seeds in {passed}"
+    assert seconds(part) == pytest.approx(entry.core_seconds / 2)  # three seeds on two cores
     assert part.longest().env_steps == 4 * part.env_steps == 3 * 400_000
     assert seconds(part.longest()) > 2 * seconds(part)
     assert seconds(part, known=1000.0) == pytest.approx(3 * entry.steps / 1000 + 10)  # this machine's speed
@@ -113,6 +114,17 @@ def test_the_sessions_of_the_experiment_count_before_others():
     assert closest((later, entry), "Ant-v5", "walk") is later
     longer = replace(entry, words=("walk", "forward"))
     assert closest((later, longer), "Ant-v5", "walk forward") is longer
+
+
+def test_a_plan_states_that_most_measured_sessions_did_not_pass(monkeypatch):
+    entry = MeasuredSession("Ant-v5", ("climb",), "climb", 3, 0, 0.0, "the experiment", sessions=2, passed=0)
+    monkeypatch.setattr("dressage.training.measured.sessions", lambda: (entry,))
+    full = reward_session(intent="climb", environment="environments/Ant-v5")
+    spec.fill(full)
+    expected = "most measured sessions of this kind did not pass: 'climb' passed in none of 2 sessions (the experiment)"
+    assert RewardMethod().note(full) == expected
+    monkeypatch.setattr("dressage.training.measured.sessions", lambda: (replace(entry, passed=1),))
+    assert not RewardMethod().note(full)
 
 
 def test_a_plan_states_that_an_intent_was_not_measured():

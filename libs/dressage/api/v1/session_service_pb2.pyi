@@ -960,7 +960,9 @@ class EstimateSessionResponse(google.protobuf.message.Message):
     most_dollars_per_iteration: builtins.float
     """The largest; see `least_dollars_per_iteration`."""
     note: builtins.str
-    """What the user should know of the speed in this environment, such as that it is stepped in Python; empty: nothing."""
+    """What the user should read before such a session, such as that its environment is slow or that most measured sessions of
+    the intent did not pass; empty: nothing.
+    """
     most_env_steps_per_iteration: builtins.int
     """Largest number of environment steps of one iteration, if its training continues as long as it may."""
     most_minutes_per_iteration: builtins.float

@@ -302,7 +302,7 @@ class Method(Protocol):
         return f"{spec.pass_threshold:g}"
 
     def note(self, spec: v1.SessionSpec) -> str:
-        """What the user should know of the speed of a spec with defaults; by default nothing."""
+        """What the user should read before such a session, such as that it is slow; by default nothing."""
         return ""
 
     def text(self, iteration: v1.Iteration) -> str:

@@ -93,6 +93,10 @@ class RewardMethod(Method):
         """Return the estimate of one iteration: authors, trainings and evaluations."""
         return spec.estimate(full, episode_steps=episode_steps)
 
+    def note(self, full: v1.SessionSpec) -> str:
+        """Return that most measured sessions of such an intent did not pass; empty if there is no such measurement."""
+        return spec.note(full)
+
     def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
         """Return the expected seconds of an iteration, from a measured session or from earlier runs' speed or the preset's."""
         if estimate.measured and known is None:

@@ -11,7 +11,7 @@ from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 from dressage.training import sac
 from dressage.training.hyperparameters import STEP_FACTORS, Hyperparameters, check_sizes
-from dressage.training.measured import MeasuredSession, measured_session
+from dressage.training.measured import MeasuredSession, measured_session, unlikely_session
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate, Load
@@ -194,6 +194,14 @@ def _measured(spec: v1.SessionSpec) -> MeasuredSession | None:
     if reward.config_variants or reward.reward_source or reward.max_steps_per_member < session.steps:
         return None
     return session
+
+
+def note(spec: v1.SessionSpec) -> str:
+    """Return that most measured sessions of the intent's class did not pass; empty if there are none or more passed."""
+    session = unlikely_session(spec.environment.removeprefix("environments/"), spec.intent)
+    if session is None or spec.reward.reward_source:
+        return ""
+    return f"most measured sessions of this kind did not pass: {session.text()} ({session.source})"
 
 
 def _options_of_author(spec: v1.SessionSpec) -> tuple[str, ...]:
