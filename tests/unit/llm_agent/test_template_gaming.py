@@ -143,6 +143,28 @@ def test_sitting_earns_less_than_half_of_standing_up():
     assert scores[0]["score"] < 0.3 and scores[1]["score"] == 1.0
 
 
+def sitting(pelvis: float, upright: float, head: float) -> float:
+    """Mean reward of a posture for "sit up": heights in m."""
+    values = columns("HumanoidStandup-v5", 10, head_height=head, upright=upright)
+    values["xpos_pelvis"][:, 2] = pelvis
+    return float(rewards("HumanoidStandup-v5", "sit up", values).mean())
+
+
+def test_sitting_earns_more_than_lying_leaning_and_standing():
+    lying, leaning, seated = sitting(0.11, 0.0, 0.1), sitting(0.12, 0.5, 0.4), sitting(0.12, 1.0, 0.65)
+    standing_up, bridge = sitting(0.95, 1.0, 1.55), sitting(0.6, -0.5, 0.2)
+    assert bridge < lying < leaning < 0.8 * seated and standing_up < 0.6 * seated
+    judge = write_judge(pb.Brief(intent="sit up", environment="HumanoidStandup-v5")).source
+
+    def score(pelvis: float, upright: float) -> float:
+        seen = made_up("HumanoidStandup-v5", steps=1000, velocity=0, upright=upright)
+        seen.xpos_pelvis[:, 2] = pelvis
+        return float(run_judge(judge, seen)["score"])
+
+    assert score(0.12, 1.0) == 1.0 and score(0.11, 0.0) == score(0.95, 1.0) == 0.0
+    assert score(0.12, 0.6) < 0.7  # leaning back by 53 degrees is not sitting up
+
+
 def pushing(hand: object, goal: object, steps: int = 100) -> float:
     """Mean reward of an arm; distances of the hand from the object and of the object from the goal, in m, from row to row."""
     values = columns("Pusher-v5", steps, distance_to_object=hand, distance_object_to_goal=goal)

@@ -33,8 +33,8 @@ class HumanoidStandup(Humanoid):
     )
     example_intents = (
         "stand up",
-        "stand up and stay standing",
         "sit up",
+        "stand up and stay standing",
         "roll over onto the belly",
         "raise both arms while lying still",
         "kneel",

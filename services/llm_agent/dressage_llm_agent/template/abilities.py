@@ -135,7 +135,7 @@ ABILITIES: Mapping[str, Abilities] = {
         falls=True,
     ),
     HUMANOID_STANDUP: Abilities(
-        ("rise", "crawl forward", "crawl backward"),
+        ("rise", "sit", "crawl forward", "crawl backward"),
         frozenset({"humanoid"}),
         max_speed=1.0,
         planar=False,

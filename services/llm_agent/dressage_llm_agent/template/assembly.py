@@ -45,7 +45,7 @@ def assemble(tags: Iterable[str], *, environment: str, speed: float | None) -> P
 def kind_of(behaviour: str) -> Kind:
     """The kind of a behaviour as `ParsedIntent.behaviour` names it."""
     kinds: dict[str, Kind] = {
-        **{"stand": "stand", "rise": "rise", "jump": "jump", "flip": "flip"},
+        **{"stand": "stand", "rise": "rise", "sit": "sit", "jump": "jump", "flip": "flip"},
         **{"spin": "spin", "reach": "reach", "push": "push", "balance": "balance"},
     }
     return kinds.get(behaviour.partition(" ")[0], "move")
@@ -128,6 +128,9 @@ class _Reading:
         if "stand_up" in tags and "rise" in self._able.behaviours:
             self._alone({"stand_up", "stand"}, "stand up")
             return self._make("rise")
+        if "sit" in tags:
+            self._alone({"sit"}, "sit up")
+            return self._make("sit")
         if tags & {"stand", "stand_up", "balance"} or ("crouch" in tags and not self._gaited):
             return self._stand()
         return self._motion()

@@ -7,11 +7,11 @@ from typing import Literal
 
 from dressage_llm_agent.template.abilities import PUSHER
 
-Kind = Literal["move", "stand", "rise", "jump", "flip", "spin", "reach", "push", "balance"]
+Kind = Literal["move", "stand", "rise", "sit", "jump", "flip", "spin", "reach", "push", "balance"]
 Gait = Literal["run", "walk", "hop", "crawl", "swim", "move", ""]
 Direction = Literal["forward", "backward", "left", "right", ""]
 
-_PHRASES: dict[Kind, str] = {"rise": "stand up", "push": "push the object to the target"}
+_PHRASES: dict[Kind, str] = {"rise": "stand up", "sit": "sit up", "push": "push the object to the target"}
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dressage.envs.cards import EnvironmentCard
 from dressage_llm_agent.template.abilities import HUMANOID_STANDUP, SWIMMER
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Grade, graded
-from dressage_llm_agent.template.reward_terms import PLACES, SITTING, STANDING
+from dressage_llm_agent.template.reward_terms import PLACES, SEAT, SITTING, STANDING
 from dressage_llm_agent.template.targets import (
     FLIPS,
     JUMPS,
@@ -285,6 +285,34 @@ def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         measure = f"np.mean(1.0 * ({head} < 0.7)) * seconds"
         parts.append(_soon(measure, 8.0, 3.0, "seconds_until_up", "gets up quickly", about))
     return parts
+
+
+def sit(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
+    """The torso upright and the pelvis on the floor in the second half of the episode."""
+    low, high = SEAT
+    pelvis = "trajectory.xpos_pelvis[..., 2]"
+    return [
+        graded(
+            "posture",
+            "trajectory.upright[len(trajectory.upright) // 2 :].mean()",
+            0.3,
+            0.9,
+            "mean_cosine_of_tilt",
+            "upright",
+            "mean cosine of the torso's tilt in the second half: full marks from 0.9, none below 0.3",
+            "posture",
+        ),
+        graded(
+            "seat",
+            f"{pelvis}[len({pelvis}) // 2 :].mean()",
+            high,
+            low,
+            "mean_pelvis_height_m",
+            "sits on the floor",
+            f"mean height of the pelvis in the second half: full marks up to {low:g} m, none from {high:g} m",
+            "posture",
+        ),
+    ]
 
 
 def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:

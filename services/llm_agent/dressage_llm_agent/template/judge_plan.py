@@ -30,6 +30,7 @@ _BUILDERS: _Builders = {
     "reach": grades.reach,
     "push": grades.push,
     "rise": grades.rise,
+    "sit": grades.sit,
     "balance": grades.balance,
 }
 _OF_PACKS: Mapping[str, _Builders] = {
@@ -55,7 +56,7 @@ def _null_controls(intent: ParsedIntent, card: EnvironmentCard) -> tuple[tuple[s
         return _ALL_CONTROLS, "none of them keeps turning the way asked for"
     if intent.kind in ("reach", "push"):
         return _FORWARDS_IN_TIME, "none of them heads for the target; played backwards, an episode may well end at it"
-    if intent.kind == "rise":
+    if intent.kind in ("rise", "sit"):
         return _FORWARDS_IN_TIME, "none of them gets up; played backwards, a fall looks like it"
     if intent.kind != "stand" and (card.can_terminate or intent.kind == "jump"):
         return _FORWARDS_IN_TIME, "none of them does it or stays up; played backwards, the behaviour looks alike"

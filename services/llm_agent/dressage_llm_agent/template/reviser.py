@@ -48,6 +48,7 @@ _HELP: Mapping[str, tuple[tuple[str, float], ...]] = {
     "turning": (("turning", 2.0), ("effort", 0.5)),
     "aloft": (("aloft", 2.0),),
     "distance": (("close", 2.0), ("distance", 2.0), ("hand", 2.0), ("effort", 0.5)),
+    "seat": (("seat", 2.0), ("effort", 0.5)),
     "soon": (("distance", 2.0), ("effort", 0.5)),
     "smooth": (("smooth", 3.0), ("effort", 2.0)),
     "energy": (("effort", 2.0),),

@@ -60,6 +60,7 @@ _BUILDERS: _Builders = {
     "reach": terms.reach,
     "push": terms.push,
     "rise": terms.rise,
+    "sit": terms.sit,
     "balance": terms.balance,
 }
 _OF_PACKS: Mapping[str, _Builders] = {

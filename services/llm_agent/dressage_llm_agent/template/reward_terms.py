@@ -34,6 +34,7 @@ _HELD = 2.0  # reward of an exact speed
 _WALKING = 0.8  # speed of a humanoid's walk, m/s
 _STEADY_SPEED, _FASTER = 3.5, 5.0  # weights of a humanoid's speed up to that, and beyond it
 _PELVIS = (0.12, 0.82)  # height of a humanoid's pelvis in sitting and in standing, m
+SEAT = (0.25, 0.5)  # height of its pelvis up to which it sits, and from which it does not, m
 _LEGS = 0.9  # length of its legs, m
 _FURTHER = 1.25  # target speeds up to which more speed earns more, where the reward of speed is bounded
 
@@ -189,6 +190,30 @@ def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
             f"np.clip(1.0 - {apart} / {_LEGS:g}, 0.0, 1.0) * {upright}",
             f"1 with the pelvis above the feet's middle, 0 from a horizontal distance of {_LEGS:g} m; {about}",
             rf"[1 - d / {_LEGS:g}]_0^1 [\cos\varphi]_0^1",
+        ),
+    ]
+
+
+def sit(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
+    """The torso upright and the pelvis on the floor; the head's height leads from lying to there."""
+    height = SITTING * card.scales["standing_head_height"]
+    low, high = SEAT
+    seat = f"np.clip((next_state.xpos_pelvis[..., 2] - {low:g}) / {high - low:g}, 0.0, 1.0)"
+    return [
+        Term("posture", 2.0, "next_state.upright", "cosine of the torso's tilt", r"\cos\varphi"),
+        Term(
+            "head",
+            1.0,
+            f"np.clip(next_state.head_height / {height:.3f}, 0.0, 1.0)",
+            f"height of the head by that of sitting, {height:.3f} m",
+            rf"[h / {height:.3f}]_0^1",
+        ),
+        Term(
+            "seat",
+            -2.0,
+            seat,
+            f"cost of a pelvis off the floor: 0 up to {low:g} m, 1 from {high:g} m",
+            rf"[(z_p - {low:g}) / {high - low:g}]_0^1",
         ),
     ]
 
