@@ -180,6 +180,7 @@ KNOWN: tuple[Known, ...] = (
     _known(STANDUP, "get up quickly", "rise", "fast"),
     _known(STANDUP, "sit up", "sit"),
     _known(STANDUP, "sit up and stay sitting", "sit"),
+    _known(STANDUP, "sit upright", "sit", "upright"),
     _known(STANDUP, "sit up smoothly with little effort", "sit", "smooth", "energy_saving"),
     _known(STANDUP, "crawl", "crawl forward"),
     # Pusher

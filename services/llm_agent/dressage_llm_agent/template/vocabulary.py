@@ -139,7 +139,7 @@ QUALITIES: Mapping[str, frozenset[str]] = {
     "move": MOVING,
     "stand": frozenset({"smooth", "energy_saving", "upright", "low"}),
     "rise": frozenset({"fast", "smooth", "energy_saving"}),
-    "sit": frozenset({"smooth", "energy_saving"}),
+    "sit": frozenset({"smooth", "energy_saving", "upright"}),
     "jump": frozenset({"smooth", "energy_saving", "upright"}),
     "flip": frozenset({"fast", "smooth", "energy_saving"}),
     "spin": MOVING - {"unturned"},
