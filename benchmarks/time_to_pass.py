@@ -1,7 +1,8 @@
 """Wall-clock time until a policy passes its judge: ours against Stable-Baselines3 with rl-baselines3-zoo's hyperparameters.
 
 Both sides train on the same reward and are judged by the same judge, those of the template author for the intent. Ours: all
-seeds in one process until the mean of their scores passes; once with the default algorithm, once with SAC. The peer's PPO and
+seeds in one process until the mean of their scores passes; once with the default algorithm, once with SAC, which ends
+unpassed when the default has passed in that time. The peer's PPO and
 SAC: one process of one thread a seed, one environment, until that policy passes; as many trainings of the peer run at the same
 time as there are cores. The median over seeds counts, although the peer would need its seeds one after another. The clock
 includes imports and compilation and stands still while policies are judged.
@@ -82,9 +83,14 @@ class State:
         return part
 
 
-def ours(environment: str, algorithm: str, state: State, given: argparse.Namespace) -> Part:
-    """Our time with an algorithm."""
+def ours(environment: str, algorithm: str, state: State, given: argparse.Namespace, sooner: Part | None = None) -> Part:
+    """Our time with an algorithm.
+
+    :param sooner: another of our algorithms; where it passed, this one ends after the same time.
+    """
+    limit = min(given.limit_seconds, sooner["seconds"] if sooner and sooner["passed"] else given.limit_seconds)
     task = _task(environment, algorithm, given) | {
+        "limit_seconds": limit,
         "seeds": list(range(given.seeds)),
         "threads": given.cores,
         "max_steps": OURS_STEPS,
@@ -132,13 +138,10 @@ def _task(environment: str, algorithm: str, given: argparse.Namespace) -> dict[s
 
 def measure_both(state: State, given: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Both sides on each environment: ours by itself on all cores, then the peer's trainings, one to a core."""
-    mine = {
-        environment: {
-            "default": ours(environment, "ppo", state, given),
-            "sac": ours(environment, "sac", state, given),
-        }
-        for environment in given.environments
-    }
+    mine: dict[str, dict[str, Part]] = {}
+    for environment in given.environments:
+        default = ours(environment, "ppo", state, given)
+        mine[environment] = {"default": default, "sac": ours(environment, "sac", state, given, sooner=default)}
     with ThreadPoolExecutor(given.cores) as pool:
         theirs = {
             environment: {algorithm: pool.submit(peer, environment, algorithm, state, given) for algorithm in STEPS}

@@ -135,9 +135,24 @@ def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkey
     assert row["peer"]["sac"]["seeds"] == 2 and row["peer"]["ppo"]["seeds"] == 1
 
 
+def test_our_other_algorithm_ends_after_the_time_in_which_the_default_passed(tmp_path, monkeypatch):
+    limits = []
+
+    def measure(module, task, **more):
+        limits.append((module, task["algorithm"], task["limit_seconds"]))
+        return result(40.0, passed=task["environment"] == CHEETAH)
+
+    monkeypatch.setattr(time_to_pass, "measure", measure)
+    given = options(environments=[CHEETAH, "Ant-v5"], seeds=1)
+    time_to_pass.measure_both(time_to_pass.State(tmp_path / "parts.jsonl"), given)
+    ours = [limit for module, _, limit in limits if module == "passing"]
+    assert ours == [60.0, 40.0, 60.0, 60.0]
+    assert [limit for module, _, limit in limits if module == "passing_peer"] == [60.0] * 4
+
+
 def test_parts_that_ended_are_not_measured_again(tmp_path, monkeypatch):
     results = {
-        ("passing", "ppo"): result(40.0),
+        ("passing", "ppo"): result(60.0, passed=False, steps=time_to_pass.OURS_STEPS),
         ("passing", "sac"): result(60.0, passed=False),
         ("passing_peer", "ppo"): result(62.0, passed=False, steps=time_to_pass.STEPS["ppo"][CHEETAH]),
         ("passing_peer", "sac"): result(50.0),
