@@ -78,7 +78,7 @@ def _runs(experiment: Experiment, environment: EnvironmentEntry) -> int:
 def _cell(
     experiment: Experiment, environment: EnvironmentEntry, method: MethodEntry, run: int, places: tuple[str, str]
 ) -> Cell:
-    seed = experiment.first_seed + run
+    seed = experiment.first_seed + run * experiment.seed_step
     intent = environment.intent or experiment.intent
     spec = pb.SessionSpec(intent=intent, environment=environment_name(environment.id), model=method.model, seed=seed)
     for name, value in environment.options.items():

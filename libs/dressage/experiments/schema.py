@@ -100,9 +100,8 @@ class Experiment(_Entry):
     environments: Annotated[list[EnvironmentEntry], BeforeValidator(_entries)] = Field(min_length=1, max_length=200)
     methods: list[MethodEntry] = Field(min_length=1, max_length=200)
     runs: int = Field(ge=1, le=1000, description="Runs of each method in each environment.")
-    first_seed: int = Field(
-        0, ge=0, le=10**9 - 1000, description="Seed of the first run; further seeds are consecutive."
-    )
+    first_seed: int = Field(0, ge=0, le=10**9 - 10**6, description="Seed of the first run.")
+    seed_step: int = Field(1, ge=1, le=1000, description="What the seed of each run adds to that of the run before.")
     budget: Limits = Field(Limits(), description="Limits of each session.")
 
     @model_validator(mode="after")

@@ -108,6 +108,12 @@ def test_the_id_of_a_cell_depends_on_no_limit_and_no_neighbour(tmp_path: Path) -
         assert ids <= {cell.session for cell in planned(tmp_path, **changes)}, changes
 
 
+def test_runs_have_seeds_at_a_distance(tmp_path: Path) -> None:
+    runs = planned(tmp_path, runs=4, first_seed=2, seed_step=3)
+    assert {(cell.run, cell.spec.seed) for cell in runs} == {(0, 2), (1, 5), (2, 8), (3, 11)}
+    assert {cell.session for cell in planned(tmp_path, runs=1, first_seed=8)} <= {cell.session for cell in runs}
+
+
 @pytest.mark.parametrize(
     "changes",
     [
