@@ -135,7 +135,7 @@ def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkey
     assert row["peer"]["sac"]["seeds"] == 2 and row["peer"]["ppo"]["seeds"] == 1
 
 
-def test_our_other_algorithm_ends_after_the_time_in_which_the_default_passed(tmp_path, monkeypatch):
+def test_our_other_algorithm_gets_the_time_in_which_the_default_passed(tmp_path, monkeypatch):
     limits = []
 
     def measure(module, task, **more):
