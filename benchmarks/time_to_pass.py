@@ -1,11 +1,11 @@
 """Wall-clock time until a policy passes its judge: ours against Stable-Baselines3 with rl-baselines3-zoo's hyperparameters.
 
 Both sides train on the same reward and are judged by the same judge, those of the template author for the intent. Ours: all
-seeds in one process until the mean of their scores passes; once with the default algorithm, once with SAC, which ends
-unpassed when the default has passed in that time. The peer's PPO and
-SAC: one process of one thread a seed, one environment, until that policy passes; as many trainings of the peer run at the same
-time as there are cores. The median over seeds counts, although the peer would need its seeds one after another. The clock
-includes imports and compilation and stands still while policies are judged.
+seeds in one process until the mean of their scores passes; once with the default algorithm, once with SAC, for at most the
+time in which the default passed. The peer's PPO and SAC: one process of one thread a seed, one environment, until that
+policy passes; as many trainings of the peer run at the same time as there are cores. The median over seeds counts, although
+the peer would need its seeds one after another. The clock includes imports and compilation and stands still while policies
+are judged.
 
 The peer's seconds are ``measured`` where it passes, or does its published number of steps, within ``--limit-seconds``.
 Otherwise they are ``derived``: the published number of steps by its speed in this run. That is the time of a whole published
@@ -88,7 +88,9 @@ def ours(environment: str, algorithm: str, state: State, given: argparse.Namespa
 
     :param sooner: another of our algorithms; where it passed, this one ends after the same time.
     """
-    limit = min(given.limit_seconds, sooner["seconds"] if sooner and sooner["passed"] else given.limit_seconds)
+    limit = given.limit_seconds
+    if sooner and sooner["passed"]:
+        limit = min(limit, sooner["seconds"])
     task = _task(environment, algorithm, given) | {
         "limit_seconds": limit,
         "seeds": list(range(given.seeds)),
