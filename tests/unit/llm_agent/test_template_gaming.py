@@ -116,6 +116,25 @@ def test_a_humanoid_that_falls_earns_less_at_once_than_one_that_stands(text):
     assert rewards("Humanoid-v5", text, fall).mean() < 0.8 * standing("Humanoid-v5", text)
 
 
+@pytest.mark.parametrize(("text", "target"), [("hop forward", 1.0), ("hop backward", 0.75), ("run forward", 1.0)])
+def test_a_hopper_earns_no_more_for_more_speed_than_it_is_asked_for(text, target):
+    """Policies that are paid for more hop at 2.3 to 2.5 m/s, and fall."""
+    sign = -1.0 if "backward" in text else 1.0
+    earned = [
+        float(rewards("Hopper-v5", text, columns("Hopper-v5", 10, x_velocity=sign * share * target)).mean())
+        for share in (0.0, 0.5, 1.0, 1.25, 2.5)
+    ]
+    assert earned[0] < earned[1] < earned[2] < earned[3] == pytest.approx(earned[4])
+
+
+def test_a_hopper_that_is_asked_to_be_fast_earns_more_for_more_speed():
+    slower, faster = (
+        rewards("Hopper-v5", "hop forward fast", columns("Hopper-v5", 10, x_velocity=speed)).mean()
+        for speed in (2.5, 3.0)
+    )
+    assert slower < faster
+
+
 RISEN = load_card("HumanoidStandup-v5").scales["standing_head_height"]
 
 
