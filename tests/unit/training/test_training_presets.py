@@ -16,7 +16,13 @@ from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import DEFAULT, load_preset, parse_preset, preset_names
 from dressage.training.replay_memory import ReplayUse, excess
 
-TEXT = resources.files("dressage.training").joinpath("presets", "default.toml").read_text("utf-8")
+TEXT = (
+    resources.files("dressage.training")
+    .joinpath("presets", "default.toml")
+    .read_text("utf-8")
+    .partition("\n[sac]\n")[0]
+    + "\n"
+)
 
 
 def test_every_environment_has_a_preset_and_every_preset_an_environment():
@@ -46,6 +52,9 @@ def test_known_values():
     assert (cheetah.steps_per_member, cheetah.steps_per_second) == (500_000, 11_000.0)
     assert (pendulum.steps_per_member, pendulum.ppo.learning_rate) == (60_000, 1e-3)
     assert cheetah.sac == sac.complete({"warmup_steps": 10_000}) and pendulum.sac == sac.DEFAULTS
+    small = {"learning_rate": 1e-3, "minibatch_size": 128, "hidden_sizes": [64, 64]}
+    assert load_preset("gymnasium:Pendulum-v1").sac == sac.complete(small)
+    assert load_preset("Reacher-v5").sac == sac.complete({**small, "warmup_steps": 2_000, "discount": 0.95})
 
 
 @pytest.mark.parametrize("name", sorted(preset_names()))
