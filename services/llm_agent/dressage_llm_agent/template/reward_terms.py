@@ -54,10 +54,11 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     way, symbol = intent.direction, f"{sign}v_{axis}"
     if card.id == HUMANOID:
         parts = _steady_speed(intent, velocity, target, symbol=symbol)
-    else:
+    elif card.id == HOPPER and not target.hold and "fast" not in intent.qualities:
         # Without a bound, a hopper first learns to hop at twice the speed that it is asked for, and falls.
-        most = _FURTHER * target.speed if card.id == HOPPER and "fast" not in intent.qualities else None
-        parts = [rate_term("speed", velocity, target, way=way, unit="m/s", weight=weight, symbol=symbol, most=most)]
+        parts = [bounded_speed(velocity, target.speed, way=way, weight=weight * target.speed, symbol=symbol)]
+    else:
+        parts = [rate_term("speed", velocity, target, way=way, unit="m/s", weight=weight, symbol=symbol)]
     # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
     if len(place_fields(card)) > 1 and card.id != SWIMMER:
         other = "y" if axis == "x" else "x"
@@ -266,18 +267,11 @@ def rate_term(
     symbol: str,
     weight: float = 1.0,
     held: float = _HELD,
-    most: float | None = None,
 ) -> Term:
-    """A rate, or its closeness to an exact target, with the weight ``held``.
-
-    :param most: rate from which on more earns no more; none does not bound it. An exact target has its own bound.
-    """
+    """A rate, or its closeness to an exact target, with the weight ``held``."""
     if not target.hold:
-        quantity = f"{way} {'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
-        if most is not None:
-            bounded, formula = f"np.minimum({rate}, {most:g})", rf"\min({symbol}, {most:g})"
-            return Term(name, weight, bounded, f"{quantity}, at most {most:g}", formula)
-        return Term(name, weight, rate, quantity, f"({symbol})" if symbol.startswith("-") else symbol)
+        quantity = f"{'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
+        return Term(name, weight, rate, f"{way} {quantity}", f"({symbol})" if symbol.startswith("-") else symbol)
     return Term(
         name,
         held,
