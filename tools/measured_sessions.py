@@ -66,7 +66,7 @@ def _entry(environment: str, intent: str, rows: Sequence[Mapping[str, Any]]) -> 
         "seeds": seeds,
         "steps": round(steps),
         "core_seconds": round(seconds),
-        "source": f"experiments/results/intents: {len(rows)} sessions on {cores} cores",
+        "source": f"experiments/results/intents: {len(rows)} session{'s'[: len(rows) > 1]} on {cores} cores",
         "sessions": len(rows),
         "passed": len(passed),
     }

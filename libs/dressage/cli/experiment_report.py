@@ -90,17 +90,21 @@ def _contents(
 def _behaviours(
     analysis: Analysis, folders: Sequence[Path], folder: Path, *, page: Path | None
 ) -> tuple[str, dict[str, str], list[Path]]:
-    """Copy the pictures of each intent into the folder; return the report, the table of runs and the pictures."""
-    links, copied = {}, []
+    """Copy the pictures of each intent into the folder; return the report, the table of runs and the pictures.
+
+    A picture that the folder has stays where the results have none: they are not under version control.
+    """
+    links, shown = {}, []
     for row in behaviour_report.behaviours(analysis):
+        target = folder / f"{pictures.file_name(f'{row.environment}-{row.method}')}.jpg"
         sources = [path for source in folders if (path := ResultFolder(source).strip(row.shown)).is_file()]
         if sources:
-            target = folder / f"{pictures.file_name(f'{row.environment}-{row.method}')}.jpg"
             target.write_bytes(sources[0].read_bytes())
+        if target.is_file():
             links[row.shown] = _link(target, folder if page is None else page.parent)
-            copied.append(target)
+            shown.append(target)
     text = behaviour_report.markdown(analysis, strips=links, title=page is None)
-    return text, {"runs.csv": report.runs_csv(analysis)}, copied
+    return text, {"runs.csv": report.runs_csv(analysis)}, shown
 
 
 def _link(path: Path, place: Path) -> str:

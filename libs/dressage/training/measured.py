@@ -45,7 +45,8 @@ class MeasuredSession:
     def text(self) -> str:
         """Return what was measured, in one line."""
         if not self.passed:
-            return f"{self.intent!r} passed in none of {self.sessions} sessions"
+            one = self.sessions == 1
+            return f"{self.intent!r} {'did not pass in one session' if one else f'passed in none of {self.sessions} sessions'}"
         text = f"{self.intent!r} passed after {self.steps:,} steps of each of {self.seeds} seeds"
         return text if self.sessions == 1 else f"{text} in {self.passed} of {self.sessions} sessions"
 

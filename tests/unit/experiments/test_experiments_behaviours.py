@@ -144,3 +144,22 @@ def test_the_page_counts_sessions_and_shows_a_passing_one(tmp_path: Path) -> Non
     assert "](walks/walk-defaults.jpg)" in text and "old" not in text
     shown = next(cell for cell in rows if cell.environment == "walk" and cell.run == 1)
     assert (tmp_path / "walks" / "walk-defaults.jpg").read_text() == shown.session
+
+
+def test_the_page_keeps_a_picture_that_the_results_do_not_have(tmp_path: Path) -> None:
+    """Strips are not under version control: the page is written anew from results that have none, or some."""
+    walk, fast = planned(tmp_path)[:2]
+    folder = ResultFolder(tmp_path / "results")
+    for cell in (walk, fast):
+        folder.add(result(cell, score=0.9))
+    folder.add_strip(fast.session, b"new")
+    page = tmp_path / "walks.md"
+    page.write_text(f"# Walks\n\n{experiment_report.BEGIN}\n{experiment_report.END}\n")
+    (tmp_path / "walks").mkdir()
+    for name in ("walk", "fast"):
+        (tmp_path / "walks" / f"{name}-defaults.jpg").write_text("old")
+    options = {"metric": "score", "reference": "", "beside": (), "out": None, "as_json": False}
+    assert experiment_report.write([folder.path], page=page, **options) == 0  # type: ignore[arg-type]
+    assert all(f"](walks/{name}-defaults.jpg)" in page.read_text() for name in ("walk", "fast"))
+    pictures = {name: (tmp_path / "walks" / f"{name}-defaults.jpg").read_text() for name in ("walk", "fast")}
+    assert pictures == {"walk": "old", "fast": "new"}

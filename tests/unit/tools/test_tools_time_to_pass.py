@@ -104,7 +104,7 @@ def measured_by(monkeypatch, results):
     tasks = []
 
     def measure(module, task, **more):
-        tasks.append((module, task["algorithm"], task.get("seed")))
+        tasks.append((module, task["algorithm"], task.get("seeds", task.get("seed"))))
         return results[module, task["algorithm"]]
 
     monkeypatch.setattr(time_to_pass, "measure", measure)
@@ -122,10 +122,13 @@ def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkey
     row = compared(tmp_path / "parts.jsonl")
     assert (row["ours_seconds"], row["passed"], row["peer_kind"]) == (40.0, True, "derived")
     assert (row["peer_seconds"], row["ratio"], row["ratio_at_least"]) == (2000.0, 50.0, 1.5)
+    assert (row["ours_all_seconds"], row["peer_all_seconds"], row["ratio_all"]) == (40.0, 4000.0, 100.0)
     # A seed that did not pass within the limit stands for all.
     assert tasks == [
-        ("passing", "ppo", None),
-        ("passing", "sac", None),
+        ("passing", "ppo", [0]),
+        ("passing", "ppo", [1]),
+        ("passing", "ppo", [0, 1]),
+        ("passing", "sac", [0, 1]),
         ("passing_peer", "ppo", 0),
         ("passing_peer", "sac", 0),
     ]
@@ -133,6 +136,36 @@ def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkey
     row = compared(tmp_path / "others.jsonl")
     assert (row["peer_kind"], row["peer_seconds"], row["ratio"]) == ("measured", 90.0, 2.2)
     assert row["peer"]["sac"]["seeds"] == 2 and row["peer"]["ppo"]["seeds"] == 1
+    assert (row["peer_all_seconds"], row["ratio_all"]) == (180.0, 4.5)
+
+
+def test_one_policy_takes_the_median_and_all_take_the_cores_in_turn(tmp_path, monkeypatch):
+    """Seconds of three seeds, each its own, on two cores."""
+    times = {"passing": [10.0, 30.0, 20.0], "passing_peer": [100.0, 300.0, 250.0]}
+
+    def measure(module, task, **more):
+        if task["algorithm"] == "sac":
+            return result(5000.0, passed=False)
+        seeds = task.get("seeds", [task.get("seed")])
+        return result(60.0 if len(seeds) > 1 else times[module][seeds[0]])
+
+    monkeypatch.setattr(time_to_pass, "measure", measure)
+    row = compared(tmp_path / "parts.jsonl", seeds=3, cores=2)
+    assert (row["ours_seconds"], row["peer_seconds"], row["ratio"]) == (20.0, 250.0, 12.5)
+    assert (row["ours_all_seconds"], row["peer_all_seconds"], row["ratio_all"]) == (60.0, 350.0, 5.8)
+    one, every = time_to_pass.table_rows(CHEETAH, row, seeds=3)
+    assert (one["ours"], one["peer"], one["ratio"]) == (20.0, 250, 12.5)
+    assert (every["ours"], every["peer"], every["ratio"]) == (60.0, 350, 5.8) and "each of 3 seeds" in every["what"]
+
+
+def test_one_of_our_seeds_that_does_not_pass_stands_for_all(tmp_path, monkeypatch):
+    results = dict.fromkeys([(m, a) for m in ("passing", "passing_peer") for a in ("ppo", "sac")], result(40.0))
+    results["passing", "ppo"] = result(60.0, passed=False)
+    tasks = measured_by(monkeypatch, results)
+    row = compared(tmp_path / "parts.jsonl")
+    assert not row["passed"] and row["ratio"] is None and row["ours_seconds"] == 60.0
+    assert tasks[:2] == [("passing", "ppo", [0]), ("passing", "ppo", [0, 1])]
+    assert row["ratio_all"] == 2.0  # SAC's
 
 
 def test_our_other_algorithm_gets_the_time_in_which_the_default_passed(tmp_path, monkeypatch):
@@ -146,7 +179,7 @@ def test_our_other_algorithm_gets_the_time_in_which_the_default_passed(tmp_path,
     given = options(environments=[CHEETAH, "Ant-v5"], seeds=1)
     time_to_pass.measure_both(time_to_pass.State(tmp_path / "parts.jsonl"), given)
     ours = [limit for module, _, limit in limits if module == "passing"]
-    assert ours == [60.0, 40.0, 60.0, 60.0]
+    assert ours == [60.0, 40.0, 60.0, 60.0]  # one seed is all seeds
     assert [limit for module, _, limit in limits if module == "passing_peer"] == [60.0] * 4
 
 
@@ -165,7 +198,7 @@ def test_parts_that_ended_are_not_measured_again(tmp_path, monkeypatch):
     tasks.clear()
     assert compared(path) == first and not tasks
     compared(path, limit_seconds=600.0)
-    assert tasks == [("passing", "sac", None)]  # more time helps only what neither passed nor ended
+    assert tasks == [("passing", "sac", [0, 1])]  # more time helps only what neither passed nor ended
 
 
 def test_ours_trains_alone_and_the_peer_once_per_core(tmp_path, monkeypatch):
@@ -184,9 +217,9 @@ def test_ours_trains_alone_and_the_peer_once_per_core(tmp_path, monkeypatch):
 
     monkeypatch.setattr(time_to_pass, "measure", measure)
     compared(tmp_path / "parts.jsonl", cores=2)
-    assert together[:2] == [["passing"], ["passing"]]
+    assert together[:4] == [["passing"]] * 4
     assert max(map(len, together)) == 2
-    assert len((tmp_path / "parts.jsonl").read_text("utf-8").splitlines()) == 6
+    assert len((tmp_path / "parts.jsonl").read_text("utf-8").splitlines()) == 8
 
 
 def test_our_trainings_have_the_environment_of_the_learner(monkeypatch):

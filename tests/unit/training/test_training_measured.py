@@ -123,6 +123,7 @@ def test_a_plan_states_that_most_measured_sessions_did_not_pass(monkeypatch):
     spec.fill(full)
     expected = "most measured sessions of this kind did not pass: 'climb' passed in none of 2 sessions (the experiment)"
     assert RewardMethod().note(full) == expected
+    assert replace(entry, sessions=1).text() == "'climb' did not pass in one session"
     monkeypatch.setattr("dressage.training.measured.sessions", lambda: (replace(entry, passed=1),))
     assert not RewardMethod().note(full)
 
