@@ -125,10 +125,10 @@ def test_the_result_states_what_is_measured_and_what_is_derived(tmp_path, monkey
     assert (row["ours_all_seconds"], row["peer_all_seconds"], row["ratio_all"]) == (40.0, 4000.0, 100.0)
     # A seed that did not pass within the limit stands for all.
     assert tasks == [
-        ("passing", "ppo", [0]),
-        ("passing", "ppo", [1]),
         ("passing", "ppo", [0, 1]),
         ("passing", "sac", [0, 1]),
+        ("passing", "ppo", [0]),
+        ("passing", "ppo", [1]),
         ("passing_peer", "ppo", 0),
         ("passing_peer", "sac", 0),
     ]
@@ -158,14 +158,38 @@ def test_one_policy_takes_the_median_and_all_take_the_cores_in_turn(tmp_path, mo
     assert (every["ours"], every["peer"], every["ratio"]) == (60.0, 350, 5.8) and "each of 3 seeds" in every["what"]
 
 
-def test_one_of_our_seeds_that_does_not_pass_stands_for_all(tmp_path, monkeypatch):
-    results = dict.fromkeys([(m, a) for m in ("passing", "passing_peer") for a in ("ppo", "sac")], result(40.0))
-    results["passing", "ppo"] = result(60.0, passed=False)
-    tasks = measured_by(monkeypatch, results)
+@pytest.mark.parametrize(("failing", "expected"), [([1], (True, 30.0, 10.0)), ([1, 2], (False, 60.0, None))])
+def test_one_of_our_seeds_that_does_not_pass_counts_as_the_last(tmp_path, monkeypatch, failing, expected):
+    times, limits = [10.0, 20.0, 30.0], []
+
+    def measure(module, task, **more):
+        if module == "passing_peer" or task["algorithm"] == "sac" or len(task["seeds"]) > 1:
+            return result(300.0 if module == "passing_peer" else 60.0)
+        limits.append(task["limit_seconds"])
+        (seed,) = task["seeds"]
+        return result(60.0, passed=False) if seed in failing else result(times[seed])
+
+    monkeypatch.setattr(time_to_pass, "measure", measure)
+    row = compared(tmp_path / "parts.jsonl", seeds=3, limit_seconds=500.0)
+    assert (row["passed"], row["ours_seconds"], row["ratio"]) == expected
+    assert row["ours"]["one"]["each"] == [None if seed in failing else times[seed] for seed in range(3)]
+    assert limits == [60.0] * 3  # the time in which all seeds together passed
+
+
+def test_a_whole_training_of_the_peer_that_did_not_pass_is_no_time_to_pass(tmp_path, monkeypatch):
+    results = {
+        ("passing", "ppo"): result(40.0),
+        ("passing", "sac"): result(60.0, passed=False),
+        ("passing_peer", "ppo"): result(700.0, passed=False, steps=time_to_pass.STEPS["ppo"][CHEETAH]),
+        ("passing_peer", "sac"): result(900.0, passed=False, steps=90_000, rate=100.0),
+    }
+    measured_by(monkeypatch, results)
     row = compared(tmp_path / "parts.jsonl")
-    assert not row["passed"] and row["ratio"] is None and row["ours_seconds"] == 60.0
-    assert tasks[:2] == [("passing", "ppo", [0]), ("passing", "ppo", [0, 1])]
-    assert row["ratio_all"] == 2.0  # SAC's
+    assert (row["peer_kind"], row["peer_seconds"], row["ratio_at_least"]) == ("derived", 10_000.0, 22.5)
+    assert time_to_pass.table_rows(CHEETAH, row, seeds=2)[0]["what"].endswith("peer derived (at least 900 s)")
+    results["passing_peer", "sac"] = result(9000.0, passed=False, steps=time_to_pass.STEPS["sac"][CHEETAH])
+    row = compared(tmp_path / "others.jsonl")
+    assert (row["peer_kind"], row["peer_seconds"]) == ("measured, not passed", 700.0)
 
 
 def test_our_other_algorithm_gets_the_time_in_which_the_default_passed(tmp_path, monkeypatch):
