@@ -9,7 +9,7 @@ sessions do, until the mean of their scores passes; the peer's trainings take th
 The clock includes imports and compilation and stands still while policies are judged.
 
 Ours has the default algorithm. A training of one seed has at most the time in which that of all seeds passed, and so has SAC,
-which trains all seeds.
+which trains all seeds. Of the peer's seeds, the first that does not pass within the limit stands for the rest.
 
 The peer's seconds are ``measured`` where it passes, or does its published number of steps, within ``--limit-seconds``.
 Otherwise they are ``derived``: the published number of steps by its speed in this run. That is the time of a whole published
@@ -189,10 +189,8 @@ def measure_both(state: State, given: argparse.Namespace) -> dict[str, dict[str,
 
 def compare(environment: str, mine: dict[str, Part], theirs: dict[str, Part]) -> dict[str, Any]:
     """Both sides on an environment, the peer with its faster algorithm."""
-    one, stacked = (
-        mine["one"],
-        min(mine["default"], mine["sac"], key=lambda part: (not part["passed"], part["seconds"])),
-    )
+    one = mine["one"]
+    stacked = min(mine["default"], mine["sac"], key=lambda part: (not part["passed"], part["seconds"]))
     # Of two peers the one that passed first, else the one that might have: a whole training that did not pass never does.
     able = [part for part in theirs.values() if part["kind"] != NEVER] or list(theirs.values())
     rival = min(able, key=lambda part: (not part["passed"], part["seconds"]))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dressage.experiments.records import RESULTS
+from dressage.sdk.texts import counted
 from dressage.training.measured import INTENTS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,7 +67,7 @@ def _entry(environment: str, intent: str, rows: Sequence[Mapping[str, Any]]) -> 
         "seeds": seeds,
         "steps": round(steps),
         "core_seconds": round(seconds),
-        "source": f"experiments/results/intents: {len(rows)} session{'s'[: len(rows) > 1]} on {cores} cores",
+        "source": f"experiments/results/intents: {counted(len(rows), 'session')} on {cores} cores",
         "sessions": len(rows),
         "passed": len(passed),
     }

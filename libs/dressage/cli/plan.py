@@ -110,7 +110,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         if plan["measured"]:
             text.append(f"            expected from measured sessions: {plan['measured']}\n")
         elif plan["most_env_steps_per_iteration"] > plan["env_steps_per_iteration"]:
-            text.append("            not measured for this intent: expected from the steps and their usual speed\n")
+            text.append("            no measured time for this intent: expected from the steps and their usual speed\n")
         if estimate.spec.reward.tune_hyperparameters and iterations > 1:
             most = counted(plan["max_env_steps"], "environment step")
             text.append(f"            the author may change the length and add a config: at most {most} in all\n")

@@ -132,6 +132,6 @@ def test_a_plan_states_that_an_intent_was_not_measured():
     full = reward_session(intent="spin", environment="environments/Ant-v5")
     spec.fill(full)
     shown = EstimateSessionResponse(spec=full, env_steps_per_iteration=1000, most_env_steps_per_iteration=4000)
-    assert "not measured for this intent" in plan_text(shown).plain
+    assert "no measured time for this intent" in plan_text(shown).plain
     shown.measured = "'walk forward' passed"
     assert "expected from measured sessions: 'walk forward' passed" in plan_text(shown).plain
