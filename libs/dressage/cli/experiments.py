@@ -37,6 +37,10 @@ def bench(path: Path, server: ServerOptions, *, out: Path | None, parallel: int,
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.set_order([cell.environment for cell in planned], [method.name for method in experiment.methods])
 
+    def started(done: int) -> None:
+        sessions, left = counted(len(planned), "session"), len(planned) - done
+        print(f"{sessions}: {done} with a result, {left} to run, {parallel} at a time", file=sys.stderr, flush=True)
+
     def shown(cell: Cell, record: Record | None, problem: str, done: int) -> None:
         text = problem if record is None else _result(record)
         print(f"[{done}/{len(planned)}] {cell.label}: {text}", file=sys.stderr, flush=True)
@@ -44,7 +48,9 @@ def bench(path: Path, server: ServerOptions, *, out: Path | None, parallel: int,
     async def work(connection: Connection) -> Outcome:
         elsewhere = connection.client.address if connection.kind == "remote" else ""
         described = machine.describe(server=elsewhere)
-        driver = Driver(connection.client, folder, parallel=parallel, machine=described, on_cell=shown)
+        driver = Driver(
+            connection.client, folder, parallel=parallel, machine=described, on_cell=shown, on_start=started
+        )
         return await driver.run(planned)
 
     outcome = execute(server, work, start="full")

@@ -77,6 +77,7 @@ class Driver:
 
     :param machine: description for the results.
     :param on_cell: called after each cell.
+    :param on_start: called before the first cell that has no result yet, with the number of those that have one.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Driver:
         parallel: int,
         machine: Mapping[str, Any],
         on_cell: OnCell,
+        on_start: Callable[[int], None] = lambda done: None,
         sleep: Callable[[float], Any] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -94,7 +96,7 @@ class Driver:
         self._folder = folder
         self._slots = asyncio.Semaphore(parallel)
         self._machine = machine
-        self._on_cell = on_cell
+        self._on_cell, self._on_start = on_cell, on_start
         self._sleep = sleep
         self._clock = clock
         self._done = 0
@@ -108,6 +110,8 @@ class Driver:
         left = [cell for cell in cells if not _finished(cell, known.get(cell.session))]
         await self._check(left)
         self._done = len(cells) - len(left)
+        if left:
+            self._on_start(self._done)
         failed: list[Failed] = []
         async with asyncio.TaskGroup() as group:
             for cell in left:

@@ -76,7 +76,7 @@ async def created(server: Stack) -> dict[str, Any]:
 async def test_an_experiment_has_a_result_for_each_cell(server: Stack, tmp_path: Path) -> None:
     code, document, err = await bench(str(write(tmp_path, runs=2)))
     assert code == 0, err
-    assert "[4/4] CartPole-v1 " in err
+    assert err.startswith("4 sessions: 0 with a result, 4 to run, 2 at a time\n") and "[4/4] CartPole-v1 " in err
     results = {(entry["method"], entry["run"]): entry for entry in document["results"]}
     assert set(results) == {("near", 0), ("near", 1), ("far", 0), ("far", 1)}
     near, far = results["near", 1], results["far", 0]
@@ -99,6 +99,7 @@ async def test_more_runs_and_iterations_repeat_no_finished_cell(server: Stack, t
     code, document, err = await bench(str(write(tmp_path, runs=2, budget={"iterations": 3})))
     after = await created(server)
     assert code == 0 and len(after) == 4 and set(before) < set(after)
+    assert err.startswith("4 sessions: 1 with a result, 3 to run, 2 at a time\n")
     epochs = {entry["method"]: after[entry["cell"]].epoch for entry in document["results"] if entry["run"] == 0}
     assert epochs == {"near": 0, "far": 1}
     far = next(entry for entry in document["results"] if entry["method"] == "far" and entry["run"] == 0)
