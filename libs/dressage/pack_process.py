@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dressage.envs.packs import process, registry
+from dressage.envs.packs import process
+from dressage.envs.packs.registry import PACKS
 from dressage.errors import DressageError
 from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import simulator_limits
@@ -22,12 +23,12 @@ def pack_process(name: str, target: str, *, with_gpu: bool = False) -> Iterator[
     :param with_gpu: give it the GPU of this machine, if there is one.
     :raises FailedPrecondition: if the pack is not installed.
     """
-    gpu = gpu_access(graphics=registry.own_installation(name) is not None) if with_gpu else None
+    gpu = gpu_access() if with_gpu else None
     with (
         tempfile.TemporaryDirectory() as scratch,
         SandboxProcess.start(
             target,
-            limits=simulator_limits(process.gigabytes(name)),
+            limits=simulator_limits(PACKS[name].gigabytes),
             scratch=Path(scratch),
             packages=process.import_path(name),
             read_only=(*process.readable(name), *(gpu.read_only if gpu else ())),

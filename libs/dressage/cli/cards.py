@@ -11,7 +11,6 @@ from typing import Any
 from dressage import errors
 from dressage.cli import output
 from dressage.cli.options import ENVIRONMENTS
-from dressage.envs.packs.registry import own_installation
 from dressage.local.connection import Connection, ServerOptions, execute
 from dressage.sdk.texts import short
 
@@ -150,5 +149,3 @@ def print_card(card: dict[str, Any], *, as_json: bool) -> None:
             print(f"Methods: {', '.join(card['methods'])}")
         if card.get("target") is not None:
             print(f"Solved at a mean return of {card['target']:g}")
-        if card.get("pack") and (own := own_installation(card["pack"])):
-            print(f"Environment pack: {card['pack']} {own.version}, your installation {own.interpreter}; not tried")

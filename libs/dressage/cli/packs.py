@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from dressage.cli import output
-from dressage.envs.packs import installing, own, process, registry
+from dressage.envs.packs import installing, process, registry
 from dressage.envs.packs.batched import newton_model, tasks
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, Unavailable
 from dressage.pack_process import last_line, pack_process
@@ -21,12 +21,10 @@ _COMPILER = "dressage.envs.packs.batched.stepping:compile_kernels"
 _MODELER = "dressage.envs.packs.batched.newton_model:write_model"
 
 
-def install(name: str, *, reinstall: bool, interpreter: str) -> None:
+def install(name: str, *, reinstall: bool) -> None:
     """Install a pack, compile its kernels and write its models, and print each stage.
 
-    :param interpreter: Python of an installation of the user's own that serves as the pack; empty: Dressage installs it.
     :raises NotFound: for an unknown pack.
-    :raises InvalidArgument: if the installation cannot serve as the pack.
     :raises Unavailable: if its packages cannot be fetched.
     :raises FailedPrecondition: if its version of Python is not there.
     """
@@ -36,9 +34,6 @@ def install(name: str, *, reinstall: bool, interpreter: str) -> None:
         str(registry.folder_of(name).parent),
         expected="a folder that can be written to; set --data-dir or DRESSAGE_PACKS",
     ):
-        if interpreter:
-            _use(pack, interpreter)
-            return
         folder = installing.install(pack, again=reinstall, say=print)
         if pack.batched and not (folder / process.KERNELS).exists():
             _compile(pack, folder / process.KERNELS)
@@ -46,21 +41,6 @@ def install(name: str, *, reinstall: bool, interpreter: str) -> None:
             if not (folder / path).exists():
                 _write_model(pack, environment, folder / path)
     print(f"environments: {', '.join(pack.environments)}")
-
-
-def _use(pack: registry.Pack, interpreter: str) -> None:
-    """Record an installation as the pack, and start its simulator once."""
-    used = own.use(pack, interpreter)
-    print(f"{pack.name} is your installation: {pack.name} {used.version}, {used.interpreter}")
-    print(f"{pack.name} {used.version} has not been tried with Dressage. Its simulator is started once, for minutes")
-    for environment in pack.environments:
-        with pack_process(pack.name, _COMPILER, with_gpu=True) as running:
-            try:
-                running.channel.send({"environment": environment})
-                running.channel.recv(timeout=_SECONDS)
-                print(f"{environment}: the simulator made a step")
-            except DressageError as error:
-                print(f"{environment}: the simulator does not work: {last_line(running, error)}")
 
 
 def _write_model(pack: registry.Pack, environment: str, target: Path) -> None:

@@ -79,14 +79,6 @@ def install_pack(
     reinstall: Annotated[
         bool, typer.Option("--reinstall", help="Replace an installed pack that does not work.")
     ] = False,
-    interpreter: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PYTHON",
-            help="Use an installation of yours: the Python of Isaac Lab 2.3 on Isaac Sim 5.1 (not tried).",
-        ),
-    ] = "",
     data_dir: DataDir = None,
 ) -> None:
     """Install an environment pack, whose packages disagree with those of Dressage.
@@ -96,7 +88,7 @@ def install_pack(
     """
     from dressage.cli import packs
 
-    packs.install(name, reinstall=reinstall, interpreter=interpreter)
+    packs.install(name, reinstall=reinstall)
 
 
 @environments.command("sync")

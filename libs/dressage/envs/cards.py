@@ -19,7 +19,6 @@ from typing import Any, Literal
 from dressage.envs import custom
 from dressage.envs.forms import check_forms
 from dressage.envs.packs.batched import tasks
-from dressage.envs.packs.batched.isaacsim import environment_id
 from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS, PACKS
 from dressage.errors import InvalidArgument, NotFound
 
@@ -257,8 +256,7 @@ def load_card(env_id: str) -> EnvironmentCard:
         return _custom_card(env_id)
     if env_id not in ENVIRONMENT_IDS:
         shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
-        without_version = environment_id(env_id)
-        if without_version not in ENVIRONMENT_IDS and (needs := tasks.needs_of(env_id)):
+        if needs := tasks.needs_of(env_id):
             raise NotFound(
                 f"{shown!r} is a task of Isaac Lab that has no card, so it cannot be trained here yet. {needs} "
                 f"Tasks with a card: {', '.join(PACKS['isaaclab'].environments)}",

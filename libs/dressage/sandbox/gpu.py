@@ -3,8 +3,7 @@
 CUDA opens the control device, one device for each GPU and the one of unified memory, and reads the driver's parameters.
 Everything else that the driver offers is left out: displays (``nvidia-modeset``), profiling of other processes
 (``nvidia-uvm-tools``), links between nodes, and the capabilities that configure or monitor MIG. What this weakens is written in
-docs/security.md. A simulator that draws, such as Isaac Sim, gets what Vulkan needs too: ``nvidia-modeset`` and the nodes for
-rendering.
+docs/security.md.
 
 It has been tested with files of these names, not on a GPU.
 """
@@ -25,9 +24,6 @@ _MIG_ADMIN = 2
 """Capabilities 1 and 2 configure and monitor MIG; further ones are those of instances."""
 _LIBRARIES = ("usr/local/nvidia/lib64", "usr/local/nvidia/lib", "usr/local/cuda/lib64")
 """Where drivers are that are in no system folder, which a sandboxed process reads anyway."""
-_GRAPHICS_DEVICE = re.compile(r"(nvidia-modeset|renderD[0-9]{1,3})\Z")
-_GRAPHICS = ("etc/vulkan", "usr/share/vulkan", "etc/glvnd", "usr/share/glvnd", "usr/share/nvidia")
-"""Which drivers there are, for Vulkan and OpenGL, and NVIDIA's profiles of applications."""
 _FILES = ("proc/driver/nvidia/params", "proc/driver/nvidia/version", "proc/driver/nvidia/gpus", "proc/devices")
 _SYSTEM = ("sys/devices/system/node", "sys/bus/pci/devices")
 
@@ -46,34 +42,28 @@ class GpuAccess:
     env: tuple[tuple[str, str], ...]
 
 
-def gpu_access(
-    root: Path = Path("/"), *, graphics: bool = False, lstat: Callable[[Path], os.stat_result] = os.lstat
-) -> GpuAccess | None:
+def gpu_access(root: Path = Path("/"), *, lstat: Callable[[Path], os.stat_result] = os.lstat) -> GpuAccess | None:
     """Return what a process needs for the GPUs of this machine or container; None if there are none.
 
     :param root: folder that holds ``dev``, ``proc``, ``sys`` and ``usr``.
-    :param graphics: also what Vulkan needs.
     :param lstat: returns the type of a file.
     """
-    devices = tuple(sorted(_devices(root / "dev", graphics, lstat)))
+    devices = tuple(sorted(_devices(root / "dev", lstat)))
     if not any(_GPU.match(path.name) for path in devices):
         return None
     libraries = tuple(root / folder for folder in _LIBRARIES if (root / folder).is_dir())
-    read = tuple(
-        root / path for path in (*_FILES, *_SYSTEM, *(_GRAPHICS if graphics else ())) if (root / path).exists()
-    )
+    read = tuple(root / path for path in (*_FILES, *_SYSTEM) if (root / path).exists())
     env = {"CUDA_CACHE_PATH": ".cuda", "CUDA_CACHE_MAXSIZE": str(1 << 28)}
     if libraries:
         env["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
     return GpuAccess(devices, (*read, *libraries), tuple(sorted(env.items())))
 
 
-def _devices(folder: Path, graphics: bool, lstat: Callable[[Path], os.stat_result]) -> Iterator[Path]:
+def _devices(folder: Path, lstat: Callable[[Path], os.stat_result]) -> Iterator[Path]:
     """Yield the device files; a link or a plain file of such a name is none."""
-    for path in (*_entries(folder), *_entries(folder / "nvidia-caps"), *_entries(folder / "dri")):
+    for path in (*_entries(folder), *_entries(folder / "nvidia-caps")):
         capability = _MIG.match(path.name) if path.parent.name == "nvidia-caps" else None
-        named = _DEVICE.match(path.name) or (graphics and _GRAPHICS_DEVICE.match(path.name))
-        allowed = int(capability.group(1)) > _MIG_ADMIN if capability else bool(named)
+        allowed = int(capability.group(1)) > _MIG_ADMIN if capability else _DEVICE.match(path.name)
         if allowed and stat.S_ISCHR(lstat(path).st_mode):
             yield path
 

@@ -77,7 +77,7 @@ def environment(request: pytest.FixtureRequest) -> str:
             if not (folder / place).exists():
                 (folder / place).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / "tests" / "data" / name, folder / place)
-        packs.install(card.pack, reinstall=False, interpreter="")  # writes the model, where it is not there yet
+        packs.install(card.pack, reinstall=False)  # writes the model, where it is not there yet
     return card.id
 
 

@@ -30,7 +30,7 @@ def test_the_view_is_that_of_mujocos_camera(azimuth: float, elevation: float) ->
 
 
 class Sensor:
-    """A camera of `isaaclab` 2.3.2, whose image has the colour of the number of its updates."""
+    """A camera whose image has the colour of the number of its updates."""
 
     def __init__(self) -> None:
         self.views: list[tuple[list[float], list[float]]] = []
@@ -53,8 +53,8 @@ def made_up(*, fixed: bool) -> Any:
     robot = SimpleNamespace(
         is_fixed_base=fixed,
         joint_names=["hip", "knee"],
-        write_joint_position_to_sim=lambda position: written.update(joints=position[0].tolist()),
-        write_root_pose_to_sim=lambda root_pose: written.update(root=root_pose[0].tolist()),
+        write_joint_position_to_sim_index=lambda position: written.update(joints=position[0].tolist()),
+        write_root_pose_to_sim_index=lambda root_pose: written.update(root=root_pose[0].tolist()),
     )
     scene = SimpleNamespace(
         articulations={"robot": robot},

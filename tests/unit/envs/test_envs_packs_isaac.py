@@ -1,6 +1,6 @@
-"""The adapter of Isaac Lab on an environment with the methods of `isaaclab` 2.3.2's DirectRLEnv, in their order.
+"""The adapter of Isaac Lab on an environment with the methods of `isaaclab`'s DirectRLEnv, in their order.
 
-The environment is made up, after the sources of the package. Nothing here shows that Isaac Sim works.
+The environment is made up, after the sources of the package, which `test_trainer_gpu_packs.py` runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dressage.envs.packs.batched import isaacsim
 from dressage.envs.packs.batched.stepping import Stepper
 
 torch = pytest.importorskip("torch")
@@ -19,10 +18,10 @@ LIMIT = 4
 
 
 class Direct:
-    """One joint that moves by its action; an episode ends beyond 1 m. As in 2.3.2, `reset` keeps no observation."""
+    """One joint that moves by its action; an episode ends beyond 1 m. `reset` keeps no observation."""
 
-    def __init__(self, task: str, config: Any) -> None:
-        self.task, self.num_envs, self.step_dt = task, config.num_envs, 0.1
+    def __init__(self, config: Any) -> None:
+        self.num_envs, self.step_dt = config.num_envs, 0.1
         self.max_episode_length = round(config.episode_length_s / 0.1)
         self.single_observation_space = {"policy": SimpleNamespace(shape=(1,))}
         self.single_action_space = SimpleNamespace(shape=(1,))
@@ -39,7 +38,7 @@ class Direct:
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         torch.manual_seed(seed)
-        self._reset_idx(torch.arange(self.num_envs, dtype=torch.int64))
+        self._reset_idx(torch.arange(self.num_envs, dtype=torch.int32))
         return self._get_observations(), {}
 
     def _reset_idx(self, rows: Any) -> None:
@@ -66,54 +65,22 @@ class Direct:
 
 
 @pytest.fixture
-def order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was done, in order, in a made-up installation of Isaac Lab 2.3."""
+def stepper(monkeypatch: pytest.MonkeyPatch) -> Stepper:
     import gymnasium
-
-    done: list[str] = []
-    app, utils, tasks = ModuleType("isaaclab.app"), ModuleType("isaaclab_tasks.utils"), _Tasks("isaaclab_tasks", done)
-
-    def launch(**given: Any) -> Any:
-        done.append(f"start {given['headless']} {given['device']}")
-        return SimpleNamespace(app=object())
-
-    def parse(task: str, device: str, num_envs: int) -> Any:
-        done.append(f"configure {task} {device}")
-        return SimpleNamespace(num_envs=num_envs, episode_length_s=1.0, decimation=2, sim=SimpleNamespace(dt=0.05))
-
-    app.AppLauncher, utils.parse_env_cfg = launch, parse  # type: ignore[attr-defined]
-    modules = {"isaaclab": ModuleType("isaaclab"), "isaaclab.app": app, "isaaclab_tasks": tasks, utils.__name__: utils}
-    for name, module in modules.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    monkeypatch.setattr(isaacsim, "version", lambda name: "2.3.2.post1")
-    monkeypatch.setattr(gymnasium, "make", lambda task, cfg, disable_env_checker: Direct(task, cfg))
-    return done
-
-
-class _Tasks(ModuleType):
-    """Notes when `isaaclab_tasks.utils` is asked for, which follows the package's own import."""
-
-    def __init__(self, name: str, done: list[str]) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-        self._done = done
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "__spec__":
-            super().__getattribute__("_done").append("import tasks")
-        return super().__getattribute__(name)
-
-
-@pytest.fixture
-def stepper(order: list[str]) -> Stepper:
     from dressage.envs.packs.batched.isaaclab import IsaacSimulator
 
+    def parse(task: str, device: str, num_envs: int) -> Any:
+        return SimpleNamespace(num_envs=num_envs, episode_length_s=1.0, decimation=2, sim=SimpleNamespace(dt=0.05))
+
+    tasks, utils = ModuleType("isaaclab_tasks"), ModuleType("isaaclab_tasks.utils")
+    utils.parse_env_cfg = parse  # type: ignore[attr-defined]
+    for module in (tasks, utils):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(gymnasium, "make", lambda task, cfg, disable_env_checker: Direct(cfg))
     return Stepper(IsaacSimulator("Isaac-Cartpole-Direct", num_envs=3, max_episode_steps=LIMIT, device="cpu"))
 
 
-def test_isaac_sim_starts_before_tasks_and_ids_get_a_version(stepper: Stepper, order: list[str]) -> None:
-    assert order[0] == "start True cpu" and order[-1] == "configure Isaac-Cartpole-Direct-v0 cpu"
-    assert "import tasks" in order[1:-1]
+def test_fields_and_limits_are_those_of_the_task(stepper: Stepper) -> None:
     facts = stepper.simulator.facts()
     assert (facts.max_episode_steps, facts.time_step) == (LIMIT, 0.1)
     assert [field.name for field in facts.fields] == ["joint_positions", "joint_velocities"]
@@ -140,4 +107,4 @@ def test_a_fault_restarts_its_row_with_the_indices_of_the_package(stepper: Stepp
     assert faulty.tolist() == [False, True, False] and result.reward[1] == 0
     assert np.isfinite(seen.observation).all()
     rows = stepper.simulator._env.restarts[-1]  # type: ignore[attr-defined]
-    assert rows.tolist() == [1] and rows.dtype == torch.int64
+    assert rows.tolist() == [1] and rows.dtype == torch.int32

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -165,18 +163,3 @@ def test_the_cart_pole_is_drawn_where_its_simulator_had_it(tmp_path: Path, monke
     swapped = {**recorded, "joint_positions": recorded["joint_positions"][:, ::-1]}
     assert pose_errors(model, swapped).max() > 0.1
     assert models.view_of(CART_POLE) != models.view_of(GO1)
-
-
-def test_a_copied_model_draws_the_states_of_the_users_own_installation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(registry.VARIABLE, str(tmp_path))
-    write_pack(tmp_path)
-    model = (tmp_path / "isaaclab" / models.model_path(CART_POLE)).read_bytes()
-    own = registry.Own(sys.executable, "2.3.2", (), 32, {})
-    (tmp_path / "isaaclab" / registry.MARKER).write_text(json.dumps({registry.OWN: asdict(own)}))
-    (tmp_path / "isaaclab" / models.model_path(CART_POLE)).unlink()
-    with pytest.raises(FailedPrecondition, match="Copy the one that Isaac Lab 3 has written"):
-        models.load_model(CART_POLE)
-    (tmp_path / "isaaclab" / models.model_path(CART_POLE)).write_bytes(model)
-    assert pose_errors(models.load_model(CART_POLE), dict(np.load(DATA / "poses.npz"))).max() < 1e-4

@@ -50,18 +50,6 @@ def test_only_listed_device_files_are_allowed(tmp_path: Path) -> None:
     assert {str(path.relative_to(tmp_path / "dev")) for path in access.devices} == set(ALLOWED)
 
 
-def test_graphics_add_what_vulkan_needs(tmp_path: Path) -> None:
-    _machine(tmp_path, (*ALLOWED, *REFUSED, "dri/renderD128"))
-    for name in ("usr/share/vulkan", "etc/vulkan", "usr/share/other"):
-        (tmp_path / name).mkdir(parents=True)
-    plain, access = (gpu_access(tmp_path, graphics=graphics, lstat=_as_devices) for graphics in (False, True))
-    assert plain is not None and access is not None
-    more = {str(path.relative_to(tmp_path)) for path in {*access.devices} - {*plain.devices}}
-    assert more == {"dev/nvidia-modeset", "dev/dri/renderD128"}
-    read = {str(path.relative_to(tmp_path)) for path in {*access.read_only} - {*plain.read_only}}
-    assert read == {"usr/share/vulkan", "etc/vulkan"} and {*plain.devices} < {*access.devices}
-
-
 def test_what_the_driver_reads_is_allowed_and_nothing_else_of_proc(tmp_path: Path) -> None:
     _machine(tmp_path, ("nvidia0",))
     access = gpu_access(tmp_path, lstat=_as_devices)

@@ -17,7 +17,6 @@ from dressage.envs.packs.registry import (
     folder_of,
     install_remedy,
     installed_packages,
-    own_installation,
     problem_of,
 )
 from dressage.envs.state import Array, Raw
@@ -74,8 +73,6 @@ def load_model(env_id: str) -> Any:
     file = folder_of(pack.name) / path
     if env_id in pack.written_models and not file.exists():
         remedy = f"Once the pack's assets are there, run the installation again. {install_remedy(pack.name)}"
-        if own_installation(pack.name):
-            remedy = "Copy the one that Isaac Lab 3 has written with the same assets to this place"
         message = f"{env_id}: the simulator has not written its MuJoCo model {file}. {remedy}"
         raise FailedPrecondition(message, reason="PACK_MODEL_MISSING", metadata={"pack": pack.name})
     try:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dressage.envs.packs.registry import PACKS, folder_of, installed_packages, own_installation
+from dressage.envs.packs.registry import PACKS, folder_of, installed_packages
 from dressage.errors import FailedPrecondition
 
 KERNELS = "kernels"
@@ -43,8 +43,6 @@ def import_path(name: str) -> tuple[str, ...]:
     :raises FailedPrecondition: if the pack is not installed.
     """
     packages = installed_packages(name)
-    if own := own_installation(name):
-        return (*own.import_path, str(_links(folder_of(name))))
     _, standard = _interpreter(PACKS[name].python)
     return tuple(dict.fromkeys([*standard, str(packages), str(_links(folder_of(name)))]))
 
@@ -54,23 +52,14 @@ def interpreter(name: str) -> str:
 
     :raises FailedPrecondition: if the pack needs another version of Python, which is not there.
     """
-    own = own_installation(name)
-    return own.interpreter if own else _interpreter(PACKS[name].python)[0]
-
-
-def gigabytes(name: str) -> int:
-    """Return the memory limit of a pack's process."""
-    own = own_installation(name)
-    return own.gigabytes if own else PACKS[name].gigabytes
+    return _interpreter(PACKS[name].python)[0]
 
 
 def variables(name: str) -> dict[str, str]:
     """Return the variables of a pack's process."""
-    own = own_installation(name)
     folders = {_KERNELS: KERNELS, ASSET_ROOT: ASSETS}
     present = {variable: folder_of(name) / folder for variable, folder in folders.items()}
-    paths = {variable: str(folder) for variable, folder in present.items() if folder.is_dir()}
-    return {**paths, **(own.variables if own else {})}
+    return {variable: str(folder) for variable, folder in present.items() if folder.is_dir()}
 
 
 @functools.cache

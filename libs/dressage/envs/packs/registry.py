@@ -20,8 +20,6 @@ MARKER = "installed.json"
 PACKAGES = "packages"
 MODELS = "models"
 """Folder of the MuJoCo models that an installation writes, in a pack's folder."""
-OWN = "own"
-"""Entry of a marker that stands for an installation of the user's own."""
 DAMAGED = "PACK_DAMAGED"
 """Reason of errors about an installed pack that does not work."""
 
@@ -68,30 +66,6 @@ class Pack:
         """What an installed pack must match: hash of the requirements and version of Python."""
         python = f"cpython-{self.python.replace('.', '')}" if self.python else f"{sys.implementation.cache_tag}"
         return {"requirements": hashlib.sha256(self.requirements).hexdigest(), "python": python}
-
-
-@dataclass(frozen=True)
-class Own:
-    """An installation of the user's own that serves as a pack, see `dressage.envs.packs.own`.
-
-    :param interpreter: path of its Python.
-    :param version: of the package that the pack is named after.
-    :param import_path: folders from which it imports.
-    :param gigabytes: memory limit of its processes.
-    :param variables: environment variables that its processes get.
-    """
-
-    interpreter: str
-    version: str
-    import_path: tuple[str, ...]
-    gigabytes: int
-    variables: Mapping[str, str]
-
-    @property
-    def problem(self) -> str:
-        """Why it cannot be used; empty if nothing is known."""
-        missing = [path for path in (self.interpreter, *self.import_path) if not os.path.exists(path)]
-        return f"your installation of it has moved: {missing[0]} does not exist" if missing else ""
 
 
 PACKS = {
@@ -156,19 +130,8 @@ def folder_of(name: str) -> Path:
     return (Path(given).expanduser().absolute() if given else data_dir(None) / "packs") / name
 
 
-def own_installation(name: str) -> Own | None:
-    """Return the installation of the user's own that serves as a pack; None where there is another one, or none."""
-    try:
-        entry = json.loads((folder_of(name) / MARKER).read_bytes())[OWN]
-        return Own(**{**entry, "import_path": tuple(entry["import_path"])})
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
 def problem_of(name: str) -> str:
     """Return why a pack cannot be used; empty if nothing is known. Only its process shows whether its packages work."""
-    if own := own_installation(name):
-        return own.problem
     try:
         installed = json.loads((folder_of(name) / MARKER).read_bytes())
     except FileNotFoundError:
@@ -184,7 +147,7 @@ def problem_of(name: str) -> str:
 
 
 def installed_packages(name: str) -> Path:
-    """Return the folder of a pack's packages, which an installation of the user's own does not have.
+    """Return the folder of a pack's packages.
 
     :raises FailedPrecondition: if it is not installed, with the command that installs it.
     """

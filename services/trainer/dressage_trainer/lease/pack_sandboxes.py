@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dressage.envs.packs import process
-from dressage.envs.packs.registry import own_installation
+from dressage.envs.packs.registry import PACKS
 from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import simulator_limits
 
@@ -19,7 +19,7 @@ def of_pack(spec: SandboxSpec, pack: str, *, with_gpu: bool = False) -> SandboxS
     :raises FailedPrecondition: if the pack is not installed.
     """
     env = process.variables(pack)
-    gpu = gpu_access(graphics=own_installation(pack) is not None) if with_gpu else None
+    gpu = gpu_access() if with_gpu else None
     if gpu is not None:
         env |= {**dict(gpu.env), process.DEVICE: process.GPU}
     return replace(
@@ -28,6 +28,6 @@ def of_pack(spec: SandboxSpec, pack: str, *, with_gpu: bool = False) -> SandboxS
         read_only=(*process.readable(pack), *(gpu.read_only if gpu else ())),
         devices=gpu.devices if gpu else (),
         python=process.interpreter(pack),
-        limits=simulator_limits(process.gigabytes(pack)),
+        limits=simulator_limits(PACKS[pack].gigabytes),
         env=tuple(sorted(env.items())),
     )

@@ -91,8 +91,8 @@ class Camera:
         joints = positions[_POSE:] if self.free_base else positions
         if self.free_base:
             pose = np.concatenate([positions[:3] + self._origin, positions[3:_POSE]])
-            self._write("write_root_pose_to_sim", root_pose=self._row(pose))
-        self._write("write_joint_position_to_sim", position=self._row(joints))
+            self._robot.write_root_pose_to_sim_index(root_pose=self._row(pose))
+        self._robot.write_joint_position_to_sim_index(position=self._row(joints))
         camera = self._env.scene.sensors[_NAME]
         if aim:
             target = self._target(positions) + self._origin
@@ -112,10 +112,6 @@ class Camera:
         self._middle = z if self._middle is None else self._middle
         slack = _SLACK * self._distance * math.tan(math.radians(_FIELD_OF_VIEW) / 2)
         return np.array([x, y, min(max(self._middle, z - slack), z + slack)])
-
-    def _write(self, name: str, **value: Any) -> None:
-        """Write a part of the state; Isaac Lab 3 has renamed the methods."""
-        (getattr(self._robot, f"{name}_index", None) or getattr(self._robot, name))(**value)
 
     def _row(self, values: Array) -> Any:
         import torch

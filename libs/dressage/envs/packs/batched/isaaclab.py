@@ -1,5 +1,4 @@
-"""Environments of Isaac Lab 3, on the simulator that a task is set to, and of Isaac Lab 2.3, on PhysX in Isaac Sim (not tried).
-Runs in the process of its pack only.
+"""Environments of Isaac Lab 3, on the simulator that a task is set to. Runs in the process of its pack only.
 
 Direct and manager-based tasks restart ended environments within a step, before they compute the next observations. The state
 and the last observation of an episode are therefore read where the rewards are computed.
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from dressage.envs.cards import Field
-from dressage.envs.packs.batched import isaacsim
 from dressage.envs.packs.batched.isaac_camera import Camera, tensor_of
 from dressage.envs.packs.batched.protocol import Facts, Result, Seen
 from dressage.envs.state import Array
@@ -52,14 +50,12 @@ class IsaacSimulator:
         camera: Camera | None = None,
     ) -> None:
         with contextlib.redirect_stdout(sys.stderr):
-            self._app = isaacsim.start(device, cameras=camera is not None) if isaacsim.is_needed() else None
-            task = env_id if self._app is None else isaacsim.task_id(env_id)
             import gymnasium
             import isaaclab_tasks  # noqa: F401  registers the tasks
             from isaaclab_tasks.utils import parse_env_cfg
 
             self.num_envs, self._device = num_envs, device
-            config: Any = parse_env_cfg(task, device=device, num_envs=num_envs)
+            config: Any = parse_env_cfg(env_id, device=device, num_envs=num_envs)
             if max_episode_steps is not None:
                 config.episode_length_s = max_episode_steps * config.sim.dt * config.decimation
             if visible:
@@ -67,7 +63,7 @@ class IsaacSimulator:
             if camera is not None:
                 camera.add_to(config)
             self._camera = camera
-            self._env: Any = gymnasium.make(task, cfg=config, disable_env_checker=True).unwrapped
+            self._env: Any = gymnasium.make(env_id, cfg=config, disable_env_checker=True).unwrapped
             self._managed = hasattr(self._env, "reward_manager")
             self._readers = self._fields()
             self._at_reward: Seen | None = None
@@ -143,15 +139,14 @@ class IsaacSimulator:
 
     def reset(self, seed: int) -> None:
         with contextlib.redirect_stdout(sys.stderr):
-            self._env.obs_buf, _ = self._env.reset(seed=seed)  # Isaac Lab 2.3 keeps the observations of steps only
+            self._env.obs_buf, _ = self._env.reset(seed=seed)
             if self._camera is not None:
                 self._camera.attach(self._env, device=self._device)
 
     def restart(self, rows: Array) -> None:
         import torch
 
-        kind = torch.int32 if self._app is None else torch.int64
-        self._env._reset_idx(torch.as_tensor(rows, dtype=kind, device=self._device))
+        self._env._reset_idx(torch.as_tensor(rows, dtype=torch.int32, device=self._device))
         self._env.scene.write_data_to_sim()
         self._env.sim.forward()
         self._env.obs_buf = self._observe()

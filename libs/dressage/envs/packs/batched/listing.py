@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
-from dressage.envs.packs.batched import isaacsim
 from dressage.envs.packs.batched.stepping import use_kernels
 from dressage.envs.packs.batched.tasks import Backend, Task
 
@@ -17,28 +16,17 @@ def list_tasks(channel: Any) -> None:
     import sys
     from importlib.metadata import version
 
-    in_isaac_sim = isaacsim.is_needed()
     with contextlib.redirect_stdout(sys.stderr):
-        if in_isaac_sim:
-            isaacsim.start("cpu")
         import gymnasium
         import isaaclab_tasks  # noqa: F401  registers the tasks
 
         names = sorted(name for name in gymnasium.registry if name.startswith("Isaac"))
-        physics = _physx if in_isaac_sim else _physics
-        tasks = [_task(name, gymnasium.registry[name], physics(name)) for name in names]
-        if in_isaac_sim:
-            tasks = [replace(task, id=isaacsim.environment_id(task.id)) for task in tasks]
+        tasks = [_task(name, gymnasium.registry[name], _physics(name)) for name in names]
     channel.send({"tasks": [asdict(task) for task in tasks], "version": version("isaaclab")})
 
 
-def _physx(name: str) -> Backend:
-    """Return the only physics of Isaac Lab 2.3."""
-    return "physx"
-
-
 def _physics(name: str) -> Backend:
-    """Return the physics that a task of Isaac Lab 3 uses by default."""
+    """Return the physics that a task uses by default."""
     from isaaclab_tasks.utils import parse_env_cfg
 
     try:

@@ -12,8 +12,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal
 
-from dressage.envs.packs.batched.isaacsim import environment_id
-
 Backend = Literal["newton", "physx", "neither"]
 FILE = "isaaclab_tasks.json"
 NEEDS: Mapping[Backend, str] = {
@@ -52,12 +50,8 @@ def registry() -> tuple[Task, ...]:
 
 
 def needs_of(task_id: str) -> str:
-    """Return the backend of a registered task and what it needs; empty for other ids.
-
-    :param task_id: also with the version that ids of Isaac Lab 2.3 have.
-    """
-    names = (task_id, environment_id(task_id))
-    match = next((task for task in registry() if task.id in names), None)
+    """Return the backend of a registered task and what it needs; empty for other ids."""
+    match = next((task for task in registry() if task.id == task_id), None)
     return f"Backend: {match.backend}. Needed: {NEEDS[match.backend]}" if match else ""
 
 
