@@ -22,6 +22,7 @@ from dressage.serving.channels import connect
 
 from tests.integration.orchestrator.fakes import author, watch
 from tests.integration.orchestrator.stack import Stack
+from tests.waiting import until
 
 SERVER = Path(__file__).with_name("server_process.py")
 
@@ -77,9 +78,7 @@ async def test_kill_9_in_training(stack: Stack) -> None:
         await stub.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="crash"))
         run = await under_way(stub)
         assert run.attempt == 1
-        await asyncio.sleep(0.5)
-        trainers = psutil.Process(first.pid).children(recursive=True)
-        assert trainers
+        trainers = await until(lambda: psutil.Process(first.pid).children(recursive=True))
         os.kill(first.pid, 9)
         first.wait()
         killed = time.time()

@@ -23,6 +23,7 @@ from dressage_orchestrator.api import sessions as api
 from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import JUDGE, watch
 from tests.integration.orchestrator.stack import Stack
+from tests.waiting import until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(240)]
 SECONDS = 30.0
@@ -84,9 +85,8 @@ async def test_watchers_that_are_held_up_delay_nothing_else(stack: Stack, monkey
     monkeypatch.setattr(api, "_new_events", held)
     watches = [asyncio.create_task(watch(stack.sessions, first.name, seconds=200)) for _ in range(40)]
     try:
-        await asyncio.sleep(0.5)
-        names = [thread.name for thread in threading.enumerate()]
-        assert sum(name.startswith("watchers") for name in names) == threads.WATCHERS._max_workers == 2
+        watchers = lambda: sum(thread.name.startswith("watchers") for thread in threading.enumerate())  # noqa: E731
+        await until(lambda: watchers() == threads.WATCHERS._max_workers == 2)
         second = await created(stack, "second")
         assert (await until_ended(stack, second.name)).state == v1.SESSION_STATE_SUCCEEDED
         await answers(stack, second.name)

@@ -28,6 +28,8 @@ from dressage_renderer.settings import Settings
 from dressage_renderer.wiring import start
 from prometheus_client import REGISTRY
 
+from tests.waiting import until
+
 TRAJECTORY = "sessions/s1/iterations/1/assignments/train/members/a-s1/rollouts/100_median.npz"
 
 
@@ -116,12 +118,7 @@ def render_workers() -> list[psutil.Process]:
 
 async def test_killed_workers_are_replaced_and_the_video_is_rendered(stack: Stack) -> None:
     rendering = asyncio.ensure_future(stack.stub.Render(request(end=4.0), timeout=60))
-    workers: list[psutil.Process] = []
-    while not workers:
-        await asyncio.sleep(0.05)
-        workers = render_workers()
-    await asyncio.sleep(0.5)
-    for worker in workers:
+    for worker in await until(render_workers):
         os.kill(worker.pid, signal.SIGKILL)
     assert (await rendering).frames > 30
 
@@ -129,12 +126,7 @@ async def test_killed_workers_are_replaced_and_the_video_is_rendered(stack: Stac
 async def test_a_deadline_stops_the_work(stack: Stack) -> None:
     late = await failure(stack, request(width=2000, height=2000, end=10.0), timeout=1.0)
     assert isinstance(late, DeadlineExceeded)
-    for _ in range(50):
-        await asyncio.sleep(0.1)
-        if not render_workers():
-            break
-    else:
-        pytest.fail("a worker still renders after the deadline")
+    await until(lambda: not render_workers(), seconds=5)
     assert not stack.store.exists("v/a.mp4")
 
 

@@ -17,6 +17,8 @@ from dressage.sandbox.machine import UNKNOWN, Machine
 from dressage_judge import sandboxed
 from dressage_judge.sandboxed import JudgeFailure, SandboxBounds, SandboxRunner, limits_for
 
+from tests.waiting import until
+
 
 @pytest.fixture
 def episode() -> Trajectory:
@@ -113,11 +115,11 @@ async def test_concurrent_runs_are_limited_and_do_not_block_the_loop(
 async def test_waiting_calls_are_limited_and_end_at_their_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, episode: Trajectory
 ) -> None:
-    run = runner(tmp_path, monkeypatch, FakeSandbox(seconds=1.0), concurrent=1, max_waiting=0)
+    run = runner(tmp_path, monkeypatch, FakeSandbox(seconds=2.0), concurrent=1, max_waiting=0)
     first = asyncio.create_task(run.judge("", [episode], timeout=None))
-    await asyncio.sleep(0.1)
-    second = asyncio.create_task(run.judge("", [episode], timeout=0.2))
-    await asyncio.sleep(0.05)
+    await until(lambda: run._slots.locked())
+    second = asyncio.create_task(run.judge("", [episode], timeout=0.5))
+    await until(lambda: run._pending == 1)
     with pytest.raises(ResourceExhausted, match="waiting already"):
         await run.judge("", [episode], timeout=None)
     with pytest.raises(DeadlineExceeded):
@@ -131,7 +133,7 @@ async def test_a_cancelled_call_keeps_its_slot_until_the_sandbox_ends(
     fake = FakeSandbox(seconds=0.5)
     run = runner(tmp_path, monkeypatch, fake, concurrent=1)
     cancelled = asyncio.create_task(run.judge("", [episode], timeout=None))
-    await asyncio.sleep(0.1)
+    await until(lambda: fake.inside)
     cancelled.cancel()
     await run.judge("", [episode], timeout=None)
     assert fake.most == 1

@@ -15,6 +15,8 @@ from dressage.errors import Aborted, DeadlineExceeded, Internal, NotFound, Resou
 from dressage_renderer.options import RenderOptions
 from dressage_renderer.pool import RenderJob, RenderPool
 
+from tests.waiting import wait_until
+
 ANSWER = "print(json.dumps({'report': {'frames': 3, 'duration': 0.1, 'seconds': 0.2, 'stills': []}}), flush=True)"
 LOOP = "import json, os, sys, time\nfor line in sys.stdin:\n    job = json.loads(line)\n    "
 
@@ -79,7 +81,7 @@ def test_two_jobs_run_concurrently_and_a_third_waits_or_is_refused(tmp_path: Pat
     with pool_of("time.sleep(1.5); " + ANSWER, workers=2, max_waiting=0) as pool, ThreadPoolExecutor(2) as threads:
         begin = time.monotonic()
         jobs = [threads.submit(pool.render, job(tmp_path), timeout=20) for _ in range(2)]
-        time.sleep(0.3)
+        wait_until(lambda: pool._idle.empty())
         with pytest.raises(ResourceExhausted, match="2 videos are being rendered or waiting"):
             pool.render(job(tmp_path), timeout=20)
         assert all(each.result().frames == 3 for each in jobs)
@@ -89,7 +91,7 @@ def test_two_jobs_run_concurrently_and_a_third_waits_or_is_refused(tmp_path: Pat
 def test_a_waiting_job_ends_at_its_deadline(tmp_path: Path) -> None:
     with pool_of("time.sleep(3); " + ANSWER) as pool, ThreadPoolExecutor(1) as threads:
         first = threads.submit(pool.render, job(tmp_path), timeout=20)
-        time.sleep(0.3)
+        wait_until(lambda: pool._idle.empty())
         with pytest.raises(DeadlineExceeded):
             pool.render(job(tmp_path), timeout=0.5)
         assert first.result().frames == 3

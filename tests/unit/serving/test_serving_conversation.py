@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from dressage.api.internal.v1 import agent_service_pb2_grpc as pb_grpc
 from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument
 from dressage.serving.channels import connect
 from dressage.serving.conversation import converse
+
+from tests.waiting import until
 
 
 class _Agent(pb_grpc.AgentServiceServicer):
@@ -51,10 +54,15 @@ async def _ended(ending: str, seconds: float) -> tuple[pb.TaskResult | DressageE
             )
         except DressageError as error:
             outcome = error
-        await asyncio.sleep(0.1)
-        waiting = [str(task) for task in asyncio.all_tasks() if "_consume_request_iterator" in str(task)]
+        with contextlib.suppress(TimeoutError):
+            await until(lambda: not _writers(), seconds=5)
+        waiting = _writers()
     await server.stop(0)
     return outcome, waiting
+
+
+def _writers() -> list[str]:
+    return [str(task) for task in asyncio.all_tasks() if "_consume_request_iterator" in str(task)]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from dressage.errors import Unavailable
 from dressage_trainer.lease import work as trainer_work
 from dressage_trainer.lease.work import WorkStream
 
+from tests.waiting import until
+
 WELCOME = pb.WorkResponse(welcome=pb.Welcome(session="s1"))
 NO_MORE_WORK = pb.WorkResponse(no_more_work=pb.NoMoreWork())
 HELLO = pb.Hello(run="sessions/s1/runs/train", attempt=1, token="token")
@@ -151,7 +153,7 @@ async def test_a_long_idle_stream_counts_as_a_good_one(ceilings, clock):
     async def script(dial, requests, context):
         yield WELCOME
         if dial == 1:
-            await asyncio.sleep(0.2)  # the welcome arrives
+            await until(lambda: work._line.welcomed)
             clock.now += 1000.0
             await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
         yield NO_MORE_WORK
@@ -165,7 +167,7 @@ async def test_a_report_after_a_silence_starts_the_clock(ceilings, clock):
     async def script(dial, requests, context):
         yield WELCOME
         if dial == 1:
-            await asyncio.sleep(0.2)  # the welcome arrives
+            await until(lambda: work._line.welcomed)
             clock.now += 1000.0
             work.report(evaluation())
         report = (await anext(requests)).report
@@ -248,9 +250,8 @@ async def test_a_stream_that_was_cut_leaves_no_task_behind(ceilings):
 
     async with serving(script) as (_, work):
         await asyncio.wait_for(work.run(), 20)
-        await asyncio.sleep(0.1)
-        left = [task for task in asyncio.all_tasks() if "_consume_request_iterator" in repr(task.get_coro())]
-    assert left == []
+        consumers = lambda: [t for t in asyncio.all_tasks() if "_consume_request_iterator" in repr(t.get_coro())]  # noqa: E731
+        await until(lambda: not consumers())
 
 
 async def test_a_repeated_assignment_is_taken_once_and_a_cut_loses_none():
@@ -258,7 +259,7 @@ async def test_a_repeated_assignment_is_taken_once_and_a_cut_loses_none():
         yield WELCOME
         yield assigned(1)
         if dial == 1:
-            await asyncio.sleep(0.2)  # it arrives
+            await until(work.assignments.qsize)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
         yield assigned(2)
         yield NO_MORE_WORK
@@ -301,7 +302,7 @@ async def test_reports_of_a_cancelled_assignment_are_dropped_and_others_are_not(
         yield WELCOME
         if dial == 1:
             yield pb.WorkResponse(cancel_assignment=pb.CancelAssignment(assignment=1, reason="superseded"))
-            await asyncio.sleep(0.2)  # it arrives
+            await until(work.cancellation(1).is_set)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "restarting")
         for _ in range(1):
             report = (await anext(requests)).report
