@@ -14,6 +14,7 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.artifacts.store import ArtifactStore
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, ResourceExhausted
+from google.protobuf.message import Message as Protobuf
 
 from dressage_llm_agent.attachments import AttachmentLoader
 from dressage_llm_agent.conversation import Conversation, Options, Progress, ToolCaller
@@ -23,41 +24,17 @@ from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
 from dressage_llm_agent.provider.redaction import Redactor
 from dressage_llm_agent.provider.tokens import count_tokens
-from dressage_llm_agent.provider.vision import Vision
+from dressage_llm_agent.provider.vision import Dialect, Vision
 from dressage_llm_agent.purchases import Purchases
 from dressage_llm_agent.recorded import PREFIX as RECORDED
 from dressage_llm_agent.recorded import RecordedJournal, Recordings
-from dressage_llm_agent.roles.base import Role
-from dressage_llm_agent.roles.registry import role_of
-from dressage_llm_agent.roles.video_judge.role import combine
-from dressage_llm_agent.tasks import (
-    Dialect,
-    ParametersTask,
-    ProgramsTask,
-    RoleResult,
-    TemplateTask,
-    VideoTask,
-    Vote,
-    role_name,
-    role_task,
-)
+from dressage_llm_agent.roles.base import Role, Vote
+from dressage_llm_agent.roles.registry import role_of, role_task
+from dressage_llm_agent.roles.video_judge import combine
 from dressage_llm_agent.template import MODEL as TEMPLATE
-from dressage_llm_agent.template import author, recorded_programs
+from dressage_llm_agent.template import author
 
 DEFAULT_VOTES = 3
-
-_MODEL_NEEDED = "choose a language model with --model, and set its provider's key where models are called"
-_REMEDIES = {
-    "parameter_proposer": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",
-    "critic": f"{_MODEL_NEEDED}, or search without a model: --set search=cma_es",
-    "policy_author": f"{_MODEL_NEEDED}, or replay a recorded session: dressage run --replay FOLDER",
-    "feedback_author": f"{_MODEL_NEEDED}, or replay a recorded session: dressage run --replay FOLDER",
-    "reflector": f"{_MODEL_NEEDED}, or replay a recorded session: dressage run --replay FOLDER",
-}
-"""What to do about a role that the template author does not support."""
-
-_TEMPERATURES = {"program_author": 1.0, "program_reviser": 1.0}
-"""Temperature by role where the settings have none: replies to the same prompt have to differ."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +97,7 @@ class Agent:
 
     async def answer(
         self, task: agent_pb.Task, *, caller: ToolCaller, progress: Progress, ledger: Ledger | None = None
-    ) -> RoleResult:
+    ) -> Protobuf:
         """Perform a task.
 
         :param task: replies are journalled only if it names a session.
@@ -129,38 +106,31 @@ class Agent:
             ``TEMPLATE_NO_SUCH_ROLE``, ``NO_RECORDED_PROGRAMS``, ``RECORDED_PROGRAMS_ENDED`` and ``LLM_NO_VISION_SUPPORT``.
         """
         inner, model = role_task(task), self.model(task.model)
-        role = role_name(inner)
+        role = role_of(inner)
         if model == TEMPLATE:
-            if isinstance(inner, ProgramsTask):
-                return await asyncio.to_thread(recorded_programs.answer, inner)
-            if not isinstance(inner, TemplateTask):
-                raise _unsupported(role)
+            if not isinstance(inner, author.TemplateTask):
+                message = f"{TEMPLATE} does not support the role {role.name}; {role.template_remedy}"
+                raise FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role.name})
             return await asyncio.to_thread(author.answer, inner)
-        card = None if isinstance(inner, ProgramsTask) else load_card(inner.brief.environment)
-        dialect = await self._dialect(model, task.api_base) if isinstance(inner, VideoTask) else "grid"
-        converse = partial(
-            self._conversation,
-            task,
-            role_of(inner, dialect=dialect),
-            caller=caller,
-            progress=progress,
-            ledger=ledger or Ledger(),
-        )
+        card = load_card(inner.brief.environment) if role.has_card else None
+        if role.sees_frames:
+            role = role_of(inner, dialect=await self._dialect(model, task.api_base))
+        converse = partial(self._conversation, task, role, caller=caller, progress=progress, ledger=ledger or Ledger())
         async with self._task_slot():
             try:
                 async with asyncio.timeout(self._limits.task_seconds):
                     if isinstance(inner, agent_pb.VideoJudgeTask):
                         assert card is not None
                         one_by_one = is_bounded(task.remaining_budget)
-                        return combine(inner, await _votes(inner, card, converse, one_by_one=one_by_one), dialect)
+                        return combine(inner, await _votes(inner, card, converse, one_by_one=one_by_one), role.dialect)
                     result = await converse().run(inner, card)
                     assert not isinstance(result, Vote)
-                    if isinstance(result, agent_pb.ProposedParameters) and isinstance(inner, ParametersTask):
+                    if isinstance(result, agent_pb.ProposedParameters):
                         # Counted here: a reply is parsed without its model.
                         result.evidence_tokens = await asyncio.to_thread(count_tokens, inner.evidence, model=model)
                     return result
             except TimeoutError:
-                message = f"the task of {role} did not end within {self._limits.task_seconds:g} s"
+                message = f"the task of {role.name} did not end within {self._limits.task_seconds:g} s"
                 raise DeadlineExceeded(message, reason="LLM_TASK_TIMEOUT") from None
 
     async def drain(self, seconds: float) -> None:
@@ -210,9 +180,7 @@ class Agent:
         options = Options(
             model=model,
             max_output_tokens=self._sampling.max_output_tokens,
-            temperature=_TEMPERATURES.get(role.name)
-            if self._sampling.temperature is None
-            else self._sampling.temperature,
+            temperature=role.temperature if self._sampling.temperature is None else self._sampling.temperature,
             thinking=task.thinking or self._sampling.thinking.get(role.name, ""),
             budget=task.remaining_budget,
             sample=sample,
@@ -222,7 +190,7 @@ class Agent:
             role=role,
             options=options,
             provider=self._provider,
-            journal=self._journal(task, model=model, role=role.name),
+            journal=self._journal(task, model=model, role=role),
             caller=caller,
             progress=progress,
             metrics=self._metrics,
@@ -231,7 +199,7 @@ class Agent:
             purchases=self._purchases,
         )
 
-    def _journal(self, task: agent_pb.Task, *, model: str, role: str) -> Journal:
+    def _journal(self, task: agent_pb.Task, *, model: str, role: Role[Any]) -> Journal:
         journal = self._session_journal(task.session, task.key)
         if not model.startswith(RECORDED):
             return journal
@@ -265,7 +233,7 @@ async def _votes(
     :param one_by_one: check the budget between votes; otherwise all votes are requested at once.
     """
     samples = range(task.votes or DEFAULT_VOTES)
-    replies: list[RoleResult | Vote | BaseException]
+    replies: list[Protobuf | Vote | BaseException]
     if one_by_one:
         replies = [await converse(sample=sample).run(task, card) for sample in samples]
     else:
@@ -294,9 +262,3 @@ class _LimitedProvider:
 
     async def describe(self, model: str, api_base: str = "") -> ModelDescription:
         return await self._inner.describe(model, api_base)
-
-
-def _unsupported(role: str) -> FailedPrecondition:
-    remedy = _REMEDIES.get(role, "configure a language model")
-    message = f"{TEMPLATE} does not support the role {role}; {remedy}"
-    return FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role})

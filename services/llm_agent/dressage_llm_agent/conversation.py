@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from dressage.api.v1 import session_pb2
 from dressage.envs.cards import EnvironmentCard
 from dressage.errors import DressageError, FailedPrecondition, ResourceExhausted
+from google.protobuf.message import Message as Protobuf
 
 from dressage_llm_agent.arguments import read_arguments
 from dressage_llm_agent.costs import Ledger
@@ -24,8 +25,7 @@ from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, Message, Provider, Reply, ToolCall
 from dressage_llm_agent.purchases import Purchase, Purchases, persistently
 from dressage_llm_agent.roles import prompts
-from dressage_llm_agent.roles.base import ReplyProblem, Role
-from dressage_llm_agent.tasks import RoleResult, RoleTask, Vote
+from dressage_llm_agent.roles.base import ReplyProblem, Role, Vote
 
 MAX_CALLS_PER_TURN = 8
 MAX_REFUSED_ROUNDS = 3
@@ -107,10 +107,10 @@ class Conversation:
         self._turn = 0
         self._calls = 0
 
-    async def run(self, task: RoleTask, card: EnvironmentCard | None) -> RoleResult | Vote:
+    async def run(self, task: Protobuf, card: EnvironmentCard | None) -> Protobuf | Vote:
         """Return the task's result.
 
-        :param card: None for tasks whose environments have none, see `ProgramsTask`.
+        :param card: None for roles without one.
         :raises FailedPrecondition: ``LLM_REPLY_UNUSABLE`` if the repaired reply cannot be used either.
         :raises ResourceExhausted: ``LLM_BUDGET_EXHAUSTED``, or ``LLM_TOOL_LOOP`` if the model calls tools even after it was
             asked to answer.
@@ -140,7 +140,7 @@ class Conversation:
                     raise self._unusable(problem) from None
                 repaired = True
                 await self._progress(f"the reply cannot be used ({problem.problems[0][:200]}); asking again")
-                messages.append(prompts.repair(self._role.name, problem.problems))
+                messages.append(prompts.repair(problem.problems))
                 self._turn += 1
 
     def _request(self, messages: list[Message], *, tools_allowed: bool) -> CompletionRequest:
@@ -234,7 +234,7 @@ class Conversation:
         await self._progress(f"{self._role.name} calls {call.name}")
         return await self._caller.call(str(self._calls), call.name, arguments)
 
-    def _parse(self, reply: Reply, task: RoleTask) -> RoleResult | Vote:
+    def _parse(self, reply: Reply, task: Protobuf) -> Protobuf | Vote:
         if not reply.text.strip():
             raise ReplyProblem("the reply was empty")
         try:

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from dressage.errors import FailedPrecondition, InvalidArgument
-from dressage.programs.recorded import NO_RECORDED_PROGRAMS
 
 from dressage_llm_agent.journal import Journal, ToolOutcome, read_reply
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Reply, ToolCall, Usage
+from dressage_llm_agent.roles.base import Role
 
 PREFIX = "recorded/"
 """Prefix of the names of recordings as models."""
@@ -33,13 +33,6 @@ _KEY = re.compile(r"[a-z0-9][a-z0-9_-]*(/[a-z0-9][a-z0-9_-]*)*")
 # Keys of tasks of a resumed session end with its epoch, which recordings do not have.
 _EPOCH = re.compile(r"-e\d+$")
 _MAX_ENTRY_BYTES = 4_000_000
-# Reasons of the template author for the same case, which the callers of these roles handle.
-_REASONS = {
-    "reviser": "TEMPLATE_NO_REVISION",
-    "fixer": "TEMPLATE_CANNOT_FIX",
-    "program_author": NO_RECORDED_PROGRAMS,
-    "program_reviser": NO_RECORDED_PROGRAMS,
-}
 
 
 class Recordings:
@@ -119,28 +112,27 @@ class Recording:
 
 
 class RecordedJournal:
-    """A session's journal with a recording behind it; see `dressage_llm_agent.journal.Journal`.
+    """A session's journal with a recording behind it.
 
     :param journal: the session's journal; it also stores the replies of the recording, which is not needed afterwards.
     :param key: the task's key in the session.
     :param role: the task's role.
     """
 
-    def __init__(self, journal: Journal, recording: Recording, *, key: str, role: str) -> None:
+    def __init__(self, journal: Journal, recording: Recording, *, key: str, role: Role[Any]) -> None:
         self._journal = journal
         self._recording = recording
         self._key = key
         self._role = role
 
     def entry(self, turn: int, request: CompletionRequest) -> str:
-        """See `Journal`."""
         return self._journal.entry(turn, request)
 
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
         """Return the reply of the session, or of the recording.
 
-        :raises FailedPrecondition: if neither has one; for a reviser and a fixer with the reason of the template author, which
-            ends a session with the best policy so far.
+        :raises FailedPrecondition: with the role's reason if neither has one. A reviser's and a fixer's end a session with the
+            best policy so far.
         """
         journalled = await self._journal.reply(turn, request)
         if journalled is not None:
@@ -149,11 +141,10 @@ class RecordedJournal:
         if recorded is not None:
             return await self._journal.record(turn, request, recorded)
         message = f"the recording {self._recording.name} has no reply for {self._key}, turn {turn}"
-        reason = _REASONS.get(self._role, "TEMPLATE_NO_SUCH_ROLE") if turn == 0 else "RECORDING_ENDED"
+        reason = self._role.no_recording if turn == 0 else "RECORDING_ENDED"
         raise FailedPrecondition(message, reason=reason, metadata={"key": self._key})
 
     async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
-        """See `Journal`."""
         return await self._journal.record(turn, request, reply)
 
     async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
@@ -163,7 +154,6 @@ class RecordedJournal:
     async def record_tool_result(
         self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
     ) -> ToolOutcome:
-        """See `Journal`."""
         return await self._journal.record_tool_result(turn, call, index, sample, outcome)
 
 

@@ -18,7 +18,7 @@ from dressage.serving.costs import attach_cost
 from dressage_llm_agent.agent import Agent
 from dressage_llm_agent.costs import Ledger
 from dressage_llm_agent.journal import ToolOutcome
-from dressage_llm_agent.tasks import task_result
+from dressage_llm_agent.roles.registry import task_result
 
 Requests = AsyncIterator[agent_pb2.ConverseRequest]
 Lines = asyncio.Queue[agent_pb2.ConverseResponse | None]
@@ -95,7 +95,6 @@ class _Caller:
         self._seconds = seconds
 
     async def call(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """See `dressage_llm_agent.conversation.ToolCaller`."""
         call = agent_pb2.ToolCall(id=call_id, name=name)
         call.arguments.update(dict(arguments))
         self._lines.put_nowait(agent_pb2.ConverseResponse(tool_call=call))

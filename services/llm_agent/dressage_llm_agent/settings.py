@@ -8,8 +8,7 @@ from dressage.serving.settings import ServingSettings
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
-from dressage_llm_agent.provider.vision import VISION_MODELS
-from dressage_llm_agent.tasks import Dialect
+from dressage_llm_agent.provider.vision import VISION_MODELS, Dialect
 from dressage_llm_agent.template import MODEL
 
 Thinking = Literal["", "off", "minimal", "low", "medium", "high", "xhigh", "max"]

@@ -25,7 +25,7 @@ from dressage.sandbox.capabilities import capabilities
 from dressage.serving.channels import connect
 from dressage_judge.settings import Settings as JudgeSettings
 from dressage_judge.wiring import start as start_judge
-from dressage_llm_agent.roles.program_author.role import ROLE
+from dressage_llm_agent.roles.program_author import ROLE
 from dressage_orchestrator.clients import JudgeClient
 from run_service import FakeRunService
 
@@ -185,7 +185,7 @@ async def test_judge_reads_replies_with_the_plugin(environments: Path, tmp_path:
 
 def test_llm_agent_uses_the_template_and_hands_on_the_reply(environments: Path) -> None:
     """llm-agent reads the description only: the plug-in is not imported."""
-    role, task = ROLE, agent_pb.ProgramAuthorTask(task="stumbling/Good")
+    role, task = ROLE(), agent_pb.ProgramAuthorTask(task="stumbling/Good")
     system, user = role.messages(task, None)
     assert "program author" in system.content and user.content.startswith("Write words for a line.")
     assert "goalIsRight" in user.content and "Reach the goal." in user.content and "$" not in user.content

@@ -14,11 +14,10 @@ from dressage_llm_agent import attachments
 from dressage_llm_agent.provider.base import Attachment, Message
 from dressage_llm_agent.provider.litellm_provider import load_litellm
 from dressage_llm_agent.provider.vision import Vision, to_part, vision_support
-from dressage_llm_agent.roles.base import ReplyProblem
-from dressage_llm_agent.roles.reviser.role import ROLE as REVISER
-from dressage_llm_agent.roles.video_criteria.role import ROLE as VIDEO_CRITERIA
-from dressage_llm_agent.roles.video_judge.role import combine
-from dressage_llm_agent.tasks import Vote
+from dressage_llm_agent.roles.base import ReplyProblem, Vote
+from dressage_llm_agent.roles.reviser import Reviser
+from dressage_llm_agent.roles.video_criteria import VideoCriteria
+from dressage_llm_agent.roles.video_judge import combine
 
 ENV = "HalfCheetah-v5"
 
@@ -78,10 +77,10 @@ def test_votes_on_what_was_not_shown_leave_the_score_to_the_others() -> None:
 
 def test_a_criterion_names_the_moment_that_shows_it() -> None:
     entries = ", ".join(f'{{"title": "c{n}", "description": "d", "moment": "turning"}}' for n in range(3))
-    result = VIDEO_CRITERIA.parse(f'{{"criteria": [{entries}]}}', agent_pb.VideoCriteriaTask())
+    result = VideoCriteria().parse(f'{{"criteria": [{entries}]}}', agent_pb.VideoCriteriaTask())
     assert {criterion.moment for criterion in result.criteria} == {"turning"}
     with pytest.raises(ReplyProblem, match="moment 'sideways'"):
-        VIDEO_CRITERIA.parse(
+        VideoCriteria().parse(
             f'{{"criteria": [{entries.replace("turning", "sideways", 1)}]}}', agent_pb.VideoCriteriaTask()
         )
 
@@ -94,5 +93,5 @@ def test_the_reviser_reads_what_video_saw_of_every_rollout() -> None:
     past.judgment.judged_by = "code and video"
     past.judgment.verdicts.add(kind=v1.JUDGE_KIND_VIDEO, score=0.2, comment=remarks)
     brief = agent_pb.Brief(intent="flip", environment=ENV)
-    messages = REVISER.messages(agent_pb.ReviserTask(brief=brief, history=[past]), load_card(ENV))
+    messages = Reviser().messages(agent_pb.ReviserTask(brief=brief, history=[past]), load_card(ENV))
     assert remarks in messages[-1].content and "judged 0.400 of 1 by code and video" in messages[-1].content

@@ -64,7 +64,7 @@ def test_duplicates_and_bad_replies_come_on_request():
         reply = ask(bad, task)
         with pytest.raises(ReplyProblem) as caught:
             role_of(task).parse(reply, task)
-        repaired = ask(bad, task, repair("parameter_proposer", caught.value.problems))
+        repaired = ask(bad, task, repair(caught.value.problems))
         assert len(role_of(task).parse(repaired, task).values) == 10, kind
     assert bad.bad == len(BAD_REPLIES) == bad.counts["parameter_proposer"]
 

@@ -15,7 +15,7 @@ from dressage.envs.options import EnvOptions
 from dressage.envs.reference import motionless_policy, random_policy, rollout
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage_judge.controls import control_trajectories
-from dressage_llm_agent.tasks import NULL_CONTROLS
+from dressage_llm_agent.roles.judge_author import NULL_CONTROLS
 from dressage_llm_agent.template.author import elicit, write_judge, write_reward
 from dressage_llm_agent.template.parser import parse
 from hypothesis import given, settings

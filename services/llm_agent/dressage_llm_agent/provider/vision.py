@@ -6,12 +6,14 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal
 
 from dressage.contracts.footage import MAX_FPS
 
 from dressage_llm_agent.provider.base import Attachment
-from dressage_llm_agent.tasks import Dialect
+
+Dialect = Literal["video", "video_url", "grid", "frames"]
+"""How a model is sent an episode: a clip as a file, a clip by URL, pages of numbered frames, single frames."""
 
 VISION_MODELS = ("*llava*", "*qwen*vl*", "*internvl*", "*pixtral*", "*-vision*")
 """Name patterns of vision models that may be missing in litellm's tables."""

@@ -59,9 +59,9 @@ def with_attachments(messages: tuple[Message, ...], attachments: tuple[Attachmen
     return (*messages[:-1], replace(messages[-1], attachments=attachments))
 
 
-def repair(role: str, problems: tuple[str, ...]) -> Message:
+def repair(problems: tuple[str, ...]) -> Message:
     """Return the message that reports the problems of a reply to the model."""
-    return Message("user", render(f"{role}/repair.j2", problems=problems))
+    return Message("user", render("shared/repair.j2", problems=problems))
 
 
 def quoted(text: str) -> str:

@@ -1,60 +1,51 @@
-"""The role that performs a task."""
+"""Tasks and their roles: the oneof `Task.role` lists the roles, and each has the folder of its name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
+from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
+from dressage.errors import InvalidArgument
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message as Protobuf
+
+from dressage_llm_agent.provider.vision import Dialect
 from dressage_llm_agent.roles.base import Role
-from dressage_llm_agent.roles.code_reviewer.role import ROLE as CODE_REVIEWER
-from dressage_llm_agent.roles.critic.role import ROLE as CRITIC
-from dressage_llm_agent.roles.elicitor.role import ROLE as ELICITOR
-from dressage_llm_agent.roles.feedback_author.role import ROLE as FEEDBACK_AUTHOR
-from dressage_llm_agent.roles.fixer.role import ROLE as FIXER
-from dressage_llm_agent.roles.judge_author.role import ROLE as JUDGE_AUTHOR
-from dressage_llm_agent.roles.parameter_proposer.role import ROLE as PARAMETER_PROPOSER
-from dressage_llm_agent.roles.policy_author.role import ROLE as POLICY_AUTHOR
-from dressage_llm_agent.roles.program_author.role import ROLE as PROGRAM_AUTHOR
-from dressage_llm_agent.roles.program_reviser.role import ROLE as PROGRAM_REVISER
-from dressage_llm_agent.roles.reflector.role import ROLE as REFLECTOR
-from dressage_llm_agent.roles.reviser.role import ROLE as REVISER
-from dressage_llm_agent.roles.reward_author.role import ROLE as REWARD_AUTHOR
-from dressage_llm_agent.roles.synthesiser.role import ROLE as SYNTHESISER
-from dressage_llm_agent.roles.video_criteria.role import ROLE as VIDEO_CRITERIA
-from dressage_llm_agent.roles.video_judge.role import VideoJudge
-from dressage_llm_agent.roles.video_question.role import VideoQuestion
-from dressage_llm_agent.tasks import Dialect, RoleTask, role_name
-
-_TEXT_ROLES: dict[str, Role[Any]] = {
-    role.name: role
-    for role in (
-        ELICITOR,
-        REWARD_AUTHOR,
-        JUDGE_AUTHOR,
-        FIXER,
-        REVISER,
-        CODE_REVIEWER,
-        VIDEO_CRITERIA,
-        SYNTHESISER,
-        PARAMETER_PROPOSER,
-        CRITIC,
-        POLICY_AUTHOR,
-        FEEDBACK_AUTHOR,
-        REFLECTOR,
-        PROGRAM_AUTHOR,
-        PROGRAM_REVISER,
-    )
-}
-_VIDEO_ROLES: dict[str, Callable[[Dialect], Role[Any]]] = {
-    VideoJudge.name: VideoJudge,
-    VideoQuestion.name: VideoQuestion,
-}
 
 
-def role_of(task: RoleTask, *, dialect: Dialect = "grid") -> Role[Any]:
+def _fields(message: Descriptor, oneof: str) -> dict[str, str]:
+    """The names of a oneof's fields by the full names of their messages."""
+    fields = message.oneofs_by_name[oneof].fields
+    return {field.message_type.full_name: field.name for field in fields if field.message_type is not None}
+
+
+_ROLES = _fields(agent_pb.Task.DESCRIPTOR, "role")
+_RESULTS = _fields(agent_pb.TaskResult.DESCRIPTOR, "result")
+
+
+def role_task(task: agent_pb.Task) -> Any:
+    """Return the message of the role that is set.
+
+    :raises InvalidArgument: if no role is set.
+    """
+    name = task.WhichOneof("role")
+    if name is None:
+        raise InvalidArgument(field="role", value=None, expected=f"one of {', '.join(_ROLES.values())}")
+    return getattr(task, name)
+
+
+def role_of(task: Protobuf, *, dialect: Dialect = "grid") -> Role[Any]:
     """Return the role that performs a task.
 
-    :param dialect: how the model is sent video, for the roles that need it.
+    :param dialect: how the model is sent frames, for the roles that see them.
     """
-    name = role_name(task)
-    return _VIDEO_ROLES[name](dialect) if name in _VIDEO_ROLES else _TEXT_ROLES[name]
+    role: type[Role[Any]] = import_module(f"{__package__}.{_ROLES[task.DESCRIPTOR.full_name]}").ROLE
+    return role(dialect)
+
+
+def task_result(result: Protobuf) -> agent_pb.TaskResult:
+    """Return the last message of a conversation, with the result alone."""
+    message = agent_pb.TaskResult()
+    getattr(message, _RESULTS[result.DESCRIPTOR.full_name]).CopyFrom(result)
+    return message

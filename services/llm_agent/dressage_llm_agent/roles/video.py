@@ -9,7 +9,7 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.errors import FailedPrecondition
 
 from dressage_llm_agent.provider.base import Attachment
-from dressage_llm_agent.tasks import Dialect
+from dressage_llm_agent.provider.vision import Dialect
 
 _PNG, _MP4 = "image/png", "video/mp4"
 

@@ -6,20 +6,32 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2
 from dressage.envs.cards import load_card
 from dressage.errors import FailedPrecondition
+from google.protobuf.message import Message
 
-from dressage_llm_agent.tasks import RoleResult, TemplateTask
+from dressage_llm_agent.template import recorded_programs
 from dressage_llm_agent.template.judge_plan import plan_judge
 from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.render import intent_words, render_judge, render_reward
 from dressage_llm_agent.template.reviser import revise
 from dressage_llm_agent.template.reward_plan import plan_reward
 
+TemplateTask = (
+    agent_pb.ElicitorTask
+    | agent_pb.RewardAuthorTask
+    | agent_pb.JudgeAuthorTask
+    | agent_pb.FixerTask
+    | agent_pb.ReviserTask
+    | agent_pb.ProgramAuthorTask
+    | agent_pb.ProgramReviserTask
+)
+"""Tasks that the template author accepts."""
 
-def answer(task: TemplateTask) -> RoleResult:
+
+def answer(task: TemplateTask) -> Message:
     """Return the result of a task.
 
     :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT`` for an unknown intent, with a list of the known ones.
-    :raises FailedPrecondition: ``TEMPLATE_CANNOT_FIX`` or ``TEMPLATE_NO_REVISION``.
+    :raises FailedPrecondition: ``TEMPLATE_CANNOT_FIX`` or ``TEMPLATE_NO_REVISION``; `recorded_programs.answer`'s reasons.
     :raises NotFound: for an environment without a card.
     """
     match task:
@@ -37,6 +49,8 @@ def answer(task: TemplateTask) -> RoleResult:
             raise _cannot_repair(task.subject)
         case agent_pb.ReviserTask():
             return revise(task)
+        case agent_pb.ProgramAuthorTask() | agent_pb.ProgramReviserTask():
+            return recorded_programs.answer(task)
 
 
 def _cannot_repair(subject: str) -> FailedPrecondition:

@@ -8,12 +8,11 @@ from dressage.programs.recorded import NO_RECORDED_PROGRAMS, recorded_replies
 
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.program_prompts import programs_of, task_of
-from dressage_llm_agent.tasks import ProgramsTask
 
 RECORDED_PROGRAMS_ENDED = "RECORDED_PROGRAMS_ENDED"
 
 
-def answer(task: ProgramsTask) -> agent_pb.Programs:
+def answer(task: agent_pb.ProgramAuthorTask | agent_pb.ProgramReviserTask) -> agent_pb.Programs:
     """Return the programs of a recorded reply, in whatever form it states them, with its provenance.
 
     :raises FailedPrecondition: ``NO_RECORDED_PROGRAMS`` for a task without recorded replies, and for every revision;

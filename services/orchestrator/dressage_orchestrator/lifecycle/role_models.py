@@ -11,20 +11,14 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
 
 VIDEO = "video"
-GROUPS = {
-    "judge_author": "judge",
-    "code_reviewer": "review",
-    "video_criteria": VIDEO,
-    "video_judge": VIDEO,
-    "video_question": VIDEO,
-    "synthesiser": VIDEO,
+_ROLES = {
+    field.name: field.GetOptions().Extensions[agent_pb.role_group]
+    for field in agent_pb.Task.DESCRIPTOR.oneofs_by_name["role"].fields
 }
-"""Groups of roles that one name chooses a model for."""
-
-_ROLES = frozenset(field.name for field in agent_pb.Task.DESCRIPTOR.oneofs_by_name["role"].fields)
-# The service judge performs these with one model.
-_OF_JUDGE = frozenset(role for role, group in GROUPS.items() if group == VIDEO)
-NAMES = tuple(sorted((_ROLES - _OF_JUDGE) | set(GROUPS.values())))
+GROUPS = {role: group for role, group in _ROLES.items() if group}
+"""Groups of roles that one name chooses a model for, from the proto."""
+# The roles of `video` have no entry of their own: the service judge performs them with one model.
+NAMES = tuple(sorted({role for role, group in _ROLES.items() if group != VIDEO} | set(GROUPS.values())))
 """Names that a spec may choose models for."""
 
 

@@ -8,7 +8,9 @@ import collections.abc
 import dressage.api.v1.event_pb2
 import dressage.api.v1.session_pb2
 import google.protobuf.descriptor
+import google.protobuf.descriptor_pb2
 import google.protobuf.internal.containers
+import google.protobuf.internal.extension_dict
 import google.protobuf.message
 import google.protobuf.struct_pb2
 import sys
@@ -2262,3 +2264,9 @@ class DescribeModelResponse(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_output_dollars_per_million", b"_output_dollars_per_million"]) -> typing.Literal["output_dollars_per_million"] | None: ...
 
 Global___DescribeModelResponse: typing_extensions.TypeAlias = DescribeModelResponse
+
+ROLE_GROUP_FIELD_NUMBER: builtins.int
+role_group: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.FieldOptions, builtins.str]
+"""Group of a role in `Task.role`: `SessionSpec.roles` can name one model for all roles of a group. Only `video` cannot be
+split, since judge performs its roles with one model.
+"""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 
-from dressage_llm_agent.tasks import LESSON_TIERS, RETIRED
-
+LESSON_TIERS = ("HARD", "STRONG", "SOFT")
+RETIRED = "RETIRED"
 _TIER = re.compile(r"^\W*(HARD|STRONG|SOFT)\b\W*", re.IGNORECASE)
 _UPDATE = re.compile(r"^\W*(\d+)\W+([A-Za-z]+)\b\W*(.*)$")
 _NUMBERED = re.compile(r"^\W*(\d+)\s*[.):-]\s*(.+)$")
