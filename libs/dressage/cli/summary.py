@@ -294,26 +294,32 @@ _EXPORT, _EXPORT_ONNX = "--format sb3 -o policy", "--format onnx -o policy.onnx"
 
 _UNCHANGED = ("TEMPLATE_", "REWARD_REJECTED", "JUDGE_REJECTED", "MISSING_", "INVALID_", "UNSUPPORTED_")
 """How the reasons of failures begin that resuming repeats, because nothing has changed."""
-_BUDGETS = {"dollars": "dollars", "tokens": "tokens", "env_steps": "steps", "wall_time": "minutes"}
-"""Options of `sessions resume` by the kind of the budget."""
+_BUDGETS = {
+    "EXHAUSTION_REASON_DOLLARS": ("dollars", "dollars"),
+    "EXHAUSTION_REASON_TOKENS": ("tokens", "tokens"),
+    "EXHAUSTION_REASON_ENV_STEPS": ("env_steps", "steps"),
+    "EXHAUSTION_REASON_WALL_TIME": ("wall_time", "minutes"),
+}
+"""Fields of a budget and options of `sessions resume`, by what is exhausted."""
 
 
 def _resume(facts: dict[str, Any]) -> list[str]:
     """Return the options of a useful `sessions resume`, with a leading space; empty if resuming would change nothing."""
     session, state = facts["session"], facts["state"]
     spec = session.get("spec", {})
-    kind = session.get("exhausted_budget", "")
+    exhaustion = session.get("exhaustion_reason", "")
     # Without a model, a policy of the user's own is the only round.
     only_policy = spec.get("code", {}).get("policy_source") and spec.get("model", "").startswith("template/")
     if spec.get("model", "").startswith("recorded/"):  # only a server with the recordings can continue it
         return []
-    if state == "exhausted" and kind in _BUDGETS:
+    if state == "exhausted" and exhaustion in _BUDGETS:
+        kind, option = _BUDGETS[exhaustion]
         used = spec.get("budget", {}).get(kind, 0)
         limit = float(str(used).removesuffix("s")) / (60 if kind == "wall_time" else 1)
-        return [f" --budget-{_BUDGETS[kind]} {2 * limit:.15g}"]
+        return [f" --budget-{option} {2 * limit:.15g}"]
     if state == "exhausted":
-        known = "no better reward is known" in session.get("state_reason", "")
-        return [] if known or only_policy or spec.get("reward", {}).get("train_only") else [" --iterations 1"]
+        unproposed = exhaustion == "EXHAUSTION_REASON_NO_PROPOSAL"
+        return [] if unproposed or only_policy or spec.get("reward", {}).get("train_only") else [" --iterations 1"]
     if state == "failed":
         reason = session.get("failure", {}).get("reason", "")
         return [] if (only_policy and reason == "NO_POLICY") or reason.startswith(_UNCHANGED) else [""]

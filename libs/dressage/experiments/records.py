@@ -164,12 +164,19 @@ def record_of(
     )
 
 
+_LIMITS = {
+    pb.EXHAUSTION_REASON_DOLLARS: "dollars",
+    pb.EXHAUSTION_REASON_TOKENS: "tokens",
+    pb.EXHAUSTION_REASON_ENV_STEPS: "env_steps",
+    pb.EXHAUSTION_REASON_WALL_TIME: "minutes",
+}
+
+
 def exhausted_limit(session: pb.Session) -> str:
     """Return the name of the limit at which a session ended; empty if none did."""
     if session.state != pb.SESSION_STATE_EXHAUSTED:
         return ""
-    budget = session.exhausted_budget
-    return {"": "iterations", "wall_time": "minutes"}.get(budget, budget)
+    return _LIMITS.get(session.exhaustion_reason, "iterations")
 
 
 def _dollars(cost: pb.Cost) -> float | None:

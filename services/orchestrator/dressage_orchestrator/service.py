@@ -251,7 +251,7 @@ class Sessions:
                 _extend_budget(entry.spec.budget, request.budget)
                 uses_model = any(is_language_model(model.model) for model in role_models.models_of(entry.spec))
                 self.quotas.admit(tx, entry.owner, entry.spec, uses_model=uses_model, resumed=session)
-                entry.exhausted_budget = ""
+                entry.ClearField("exhaustion_reason")
 
             sessions.request_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)

@@ -260,7 +260,7 @@ async def test_budgets_stages_and_labels(stack: Stack) -> None:
     assert [(left.dollars, left.tokens) for left in authors] == [(pytest.approx(0.015), 500)] * 2
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     # Two authors and a repair took the three cents: the training could not be begun.
-    assert session.exhausted_budget == "dollars" and session.cost.requests == 3
+    assert session.exhaustion_reason == v1.EXHAUSTION_REASON_DOLLARS and session.cost.requests == 3
 
     request = pb.ListAssignmentsRequest(parent=f"{last.cases[0].session}/iterations/1")
     listed = (await stack.sessions.ListAssignments(request)).assignments

@@ -16,6 +16,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition
+from dressage_orchestrator.lifecycle.outcome import BUDGETS
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
@@ -226,14 +227,16 @@ async def test_a_budget_ends_it_and_more_extends_it(
 ) -> None:
     created = await create(server, "budget", spec(more={"budget": bound}))
     session, iterations, _ = await ended(server, created)
-    assert (session.state, session.exhausted_budget) == (v1.SESSION_STATE_EXHAUSTED, kind), session.state_reason
+    assert (session.state, BUDGETS[session.exhaustion_reason]) == (v1.SESSION_STATE_EXHAUSTED, kind), (
+        session.state_reason
+    )
     assert session.cost.requests == 2 and session.cost_by_role["reward_author"].requests == 2
     assert session.best_policy == "sessions/budget/iterations/2/policy" and session.best_score == pytest.approx(0.5)
     assert not iterations[2].HasField("score")
     await server.sessions.ResumeSession(pb.ResumeSessionRequest(name=created.name, budget=more))
     session, iterations, _ = await ended(server, created)
     assert session.state == v1.SESSION_STATE_SUCCEEDED and values(iterations) == [1.0, 2.0, 3.0]
-    assert not session.exhausted_budget and session.cost.requests == 3
+    assert not session.exhaustion_reason and session.cost.requests == 3
 
 
 async def test_cancelled_resumed_failed_resumed_and_deleted(server: Stack) -> None:

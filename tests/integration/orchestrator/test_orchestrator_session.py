@@ -256,6 +256,7 @@ async def test_a_session_without_further_proposals_delivers_its_best_policy(stac
     await watch(stack.sessions, created.name)
     session = await stack.sessions.GetSession(pb.GetSessionRequest(name=created.name))
     assert session.state == v1.SESSION_STATE_EXHAUSTED and "nothing is left to try" in session.state_reason
+    assert session.exhaustion_reason == v1.EXHAUSTION_REASON_NO_PROPOSAL
     assert session.best_video and session.best_judgment.score == pytest.approx(0.3)
     reviser = stack.neighbours.agent.tasks[-1].reviser
     assert list(reviser.notes) == ["faster"] and "config default seed 0" in reviser.dynamics

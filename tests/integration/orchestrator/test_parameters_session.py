@@ -16,6 +16,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage_llm_agent.settings import Settings as AgentSettings
 from dressage_llm_agent.wiring import start as start_agent
+from dressage_orchestrator.lifecycle.outcome import BUDGETS
 from dressage_orchestrator.methods.parameters.variants import VARIANTS, Variant
 from openai_server import ScriptedServer
 from pydantic import SecretStr
@@ -185,14 +186,16 @@ async def test_an_exhausted_budget_still_gives_a_score(stack: Stack, kind: str) 
         # Tokens for two calls; environment steps for the warm-up, one candidate and little more.
         budget = v1.Budget(tokens=300) if kind == "tokens" else v1.Budget(env_steps=3 * 500 + 4 * 500 + 10)
         session, iterations, _ = await server.run("short", spec_of(search="r2po", more={"budget": budget}))
-        assert (session.state, session.exhausted_budget) == (v1.SESSION_STATE_EXHAUSTED, kind), session.state_reason
+        assert (session.state, BUDGETS[session.exhaustion_reason]) == (v1.SESSION_STATE_EXHAUSTED, kind), (
+            session.state_reason
+        )
         assert len(session.report.returns) == 5
         assert session.best_iteration in [iteration.name for iteration in iterations]
         more = v1.Budget(tokens=100_000, env_steps=1_000_000)
         await stack.sessions.ResumeSession(pb.ResumeSessionRequest(name=session.name, budget=more))
         again, iterations, _ = await server.ended("short")
     assert again.state == v1.SESSION_STATE_EXHAUSTED, again.state_reason
-    assert not again.exhausted_budget and len(iterations) == 3
+    assert again.exhaustion_reason == v1.EXHAUSTION_REASON_ITERATIONS and len(iterations) == 3
     assert (again.candidates, again.episodes) == (9, 27), "nothing is counted or played twice"
 
 

@@ -129,12 +129,15 @@ def facts(state: str, **session: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "options"),
     [
-        (facts("exhausted", state_reason="all 1 iterations are used"), [" --iterations 1"]),
-        (facts("exhausted", state_reason="no better reward is known: x"), []),
+        (facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_ITERATIONS"), [" --iterations 1"]),
+        (facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_NO_PROPOSAL"), []),
         (facts("exhausted", spec={"reward": {"train_only": True}}), []),
-        (facts("exhausted", exhausted_budget="dollars", spec={"budget": {"dollars": 0.5}}), [" --budget-dollars 1"]),
         (
-            facts("exhausted", exhausted_budget="wall_time", spec={"budget": {"wall_time": "90s"}}),
+            facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_DOLLARS", spec={"budget": {"dollars": 0.5}}),
+            [" --budget-dollars 1"],
+        ),
+        (
+            facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_WALL_TIME", spec={"budget": {"wall_time": "90s"}}),
             [" --budget-minutes 3"],
         ),
         (facts("failed", failure={"reason": "TEMPLATE_UNKNOWN_INTENT"}), []),
@@ -142,7 +145,7 @@ def facts(state: str, **session: Any) -> dict[str, Any]:
         (facts("failed", failure={"reason": "NO_POLICY"}, spec={"model": "openai/m"}), [""]),
         (facts("failed", failure={"reason": "NO_POLICY"}, spec=OWN_POLICY), []),
         (facts("failed", failure={"reason": "PACK_NOT_INSTALLED"}, spec=OWN_POLICY), [""]),
-        (facts("exhausted", state_reason="the only iteration is used", spec=OWN_POLICY), []),
+        (facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_ITERATIONS", spec=OWN_POLICY), []),
         (facts("cancelled"), [""]),
         (facts("cancelled", spec={"model": "recorded/pole"}), []),
         (facts("succeeded"), []),

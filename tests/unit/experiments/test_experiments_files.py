@@ -233,7 +233,7 @@ def test_a_file_of_other_lines_is_refused(tmp_path: Path) -> None:
 def test_a_record_has_the_numbers_of_its_session(tmp_path: Path) -> None:
     cell = planned(tmp_path)[0]
     session = pb.Session(state=pb.SESSION_STATE_EXHAUSTED, spec=cell.spec, episodes=60, candidates=4, goal="475")
-    session.report.mean, session.exhausted_budget = 12.0, "wall_time"
+    session.report.mean, session.exhaustion_reason = 12.0, pb.EXHAUSTION_REASON_WALL_TIME
     session.report.returns.extend([11.0, 13.0])
     session.cost.requests, session.cost.input_tokens, session.cost.output_tokens = 2, 100, 10
     session.start_time.FromMilliseconds(1000)

@@ -62,6 +62,46 @@ SESSION_STATE_CANCELLED: SessionState.ValueType  # 6
 """Cancelled by a caller."""
 Global___SessionState: typing_extensions.TypeAlias = SessionState
 
+class _ExhaustionReason:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ExhaustionReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ExhaustionReason.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    EXHAUSTION_REASON_UNSPECIFIED: _ExhaustionReason.ValueType  # 0
+    """Nothing."""
+    EXHAUSTION_REASON_ITERATIONS: _ExhaustionReason.ValueType  # 1
+    """All iterations."""
+    EXHAUSTION_REASON_NO_PROPOSAL: _ExhaustionReason.ValueType  # 2
+    """The proposals of its author: a further iteration would have none either."""
+    EXHAUSTION_REASON_DOLLARS: _ExhaustionReason.ValueType  # 3
+    """The budget of US dollars."""
+    EXHAUSTION_REASON_TOKENS: _ExhaustionReason.ValueType  # 4
+    """The budget of tokens."""
+    EXHAUSTION_REASON_ENV_STEPS: _ExhaustionReason.ValueType  # 5
+    """The budget of environment steps."""
+    EXHAUSTION_REASON_WALL_TIME: _ExhaustionReason.ValueType  # 6
+    """The budget of wall-clock time."""
+
+class ExhaustionReason(_ExhaustionReason, metaclass=_ExhaustionReasonEnumTypeWrapper):
+    """What a session had exhausted when it ended."""
+
+EXHAUSTION_REASON_UNSPECIFIED: ExhaustionReason.ValueType  # 0
+"""Nothing."""
+EXHAUSTION_REASON_ITERATIONS: ExhaustionReason.ValueType  # 1
+"""All iterations."""
+EXHAUSTION_REASON_NO_PROPOSAL: ExhaustionReason.ValueType  # 2
+"""The proposals of its author: a further iteration would have none either."""
+EXHAUSTION_REASON_DOLLARS: ExhaustionReason.ValueType  # 3
+"""The budget of US dollars."""
+EXHAUSTION_REASON_TOKENS: ExhaustionReason.ValueType  # 4
+"""The budget of tokens."""
+EXHAUSTION_REASON_ENV_STEPS: ExhaustionReason.ValueType  # 5
+"""The budget of environment steps."""
+EXHAUSTION_REASON_WALL_TIME: ExhaustionReason.ValueType  # 6
+"""The budget of wall-clock time."""
+Global___ExhaustionReason: typing_extensions.TypeAlias = ExhaustionReason
+
 class _RunState:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -1322,7 +1362,7 @@ class Session(google.protobuf.message.Message):
     RETURNS_FIELD_NUMBER: builtins.int
     ENV_STEPS_SAVED_FIELD_NUMBER: builtins.int
     COST_BY_ROLE_FIELD_NUMBER: builtins.int
-    EXHAUSTED_BUDGET_FIELD_NUMBER: builtins.int
+    EXHAUSTION_REASON_FIELD_NUMBER: builtins.int
     AWAITING_APPROVAL_FIELD_NUMBER: builtins.int
     LABEL_AGREEMENT_FIELD_NUMBER: builtins.int
     APPROVAL_WAIT_SECONDS_FIELD_NUMBER: builtins.int
@@ -1361,8 +1401,8 @@ class Session(google.protobuf.message.Message):
     """Epoch of the workflow: 0, incremented by each resume."""
     env_steps_saved: builtins.int
     """Environment steps saved: those of trainings on rewards that pre-screening rejected, and those that early stops left out."""
-    exhausted_budget: builtins.str
-    """The exhausted budget that ended the session: `dollars`, `tokens`, `env_steps` or `wall_time`; empty if none."""
+    exhaustion_reason: Global___ExhaustionReason.ValueType
+    """What was exhausted at the end, also of a session that had succeeded before; unspecified for another end."""
     awaiting_approval: builtins.int
     """Number of the iteration whose proposal waits for approval; 0 if none does."""
     approval_wait_seconds: builtins.float
@@ -1483,7 +1523,7 @@ class Session(google.protobuf.message.Message):
         returns: Global___ReturnSummary | None = ...,
         env_steps_saved: builtins.int = ...,
         cost_by_role: collections.abc.Mapping[builtins.str, Global___Cost] | None = ...,
-        exhausted_budget: builtins.str = ...,
+        exhaustion_reason: Global___ExhaustionReason.ValueType = ...,
         awaiting_approval: builtins.int = ...,
         label_agreement: Global___Agreement | None = ...,
         approval_wait_seconds: builtins.float = ...,
@@ -1500,7 +1540,7 @@ class Session(google.protobuf.message.Message):
         queue: Global___QueuePlace | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhausted_budget", b"exhausted_budget", "failure", b"failure", "goal", b"goal", "idle_seconds", b"idle_seconds", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhaustion_reason", b"exhaustion_reason", "failure", b"failure", "goal", b"goal", "idle_seconds", b"idle_seconds", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session

@@ -58,15 +58,15 @@ class Label:
 class Ending:
     """End of a session.
 
-    :param budget: kind of the exhausted budget; empty if none.
+    :param message: why, as text.
     :param uncounted: cost that was not counted yet; it is counted for the role ``recovered``.
     :param uncounted_of_iterations: the same of iterations, by number.
     :param warning: warning about the uncounted cost.
     """
 
     state: v1.SessionState.ValueType
-    reason: str = ""
-    budget: str = ""
+    message: str = ""
+    exhaustion: v1.ExhaustionReason.ValueType = v1.EXHAUSTION_REASON_UNSPECIFIED
     failure: v1.Failure | None = None
     uncounted: v1.Cost | None = None
     uncounted_of_iterations: Mapping[int, v1.Cost] = field(default_factory=dict)
@@ -174,8 +174,8 @@ class SessionStore(MemberRecords):
                 events.append(tx, self.session, ev.Event(warning=ending.warning))
 
             def edit(session: v1.Session) -> None:
-                session.state, session.state_reason = ending.state, ending.reason
-                session.exhausted_budget, session.awaiting_approval = ending.budget, 0
+                session.state, session.state_reason = ending.state, ending.message
+                session.exhaustion_reason, session.awaiting_approval = ending.exhaustion, 0
                 session.env_steps = total
                 if ending.uncounted is not None and ending.uncounted.requests:
                     _add_recovered(session, ending.uncounted)

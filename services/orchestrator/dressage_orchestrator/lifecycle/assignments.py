@@ -87,13 +87,17 @@ def wait(
         )
         if state["late"]:
             context.step(f"stop:{tag}", lambda: _cancel(context, name))
-            raise Exhausted("the session's wall-clock budget is exhausted", kind="wall_time")
+            raise _out_of_time()
         if (background is None or background.advance(state["background"])) and state["ended"]:
             break
         context.wait(state["patience"])
     context.step(f"account:{tag}", lambda: _account(context, context.store.assignment(name), kind, load))
     # The rows of an ended assignment do not change, so this read is deterministic.
     return context.store.assignment(name)
+
+
+def _out_of_time() -> Exhausted:
+    return Exhausted("the session's wall-clock budget is exhausted", v1.EXHAUSTION_REASON_WALL_TIME)
 
 
 def finish(context: SessionContext, name: str, step: str, then: Callable[[AssignmentRow], Json]) -> Json:
@@ -113,7 +117,7 @@ def finish(context: SessionContext, name: str, step: str, then: Callable[[Assign
         state = context.step(step if polls == 1 else f"{step}:{polls}", lambda: _poll_and_process(context, name, then))
         if state["late"]:
             context.step(f"stop:{step}", lambda: _cancel(context, name))
-            raise Exhausted("the session's wall-clock budget is exhausted", kind="wall_time")
+            raise _out_of_time()
         if "result" in state:  # not if it ended between the two reads of a poll: that is for the next one to process
             return state["result"]
 

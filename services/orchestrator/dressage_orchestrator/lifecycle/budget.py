@@ -6,23 +6,36 @@ from datetime import datetime
 
 from dressage.api.v1 import session_pb2 as v1
 
+from dressage_orchestrator.lifecycle.outcome import Exhausted
 
-def used_up(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> tuple[str, str] | None:
-    """Kind of the exhausted budget and the reason; None if no budget is exhausted.
+
+def require(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> None:
+    """Check that no budget is exhausted.
 
     :param next_env_steps: environment steps of the next assignment.
+    :raises Exhausted: if one is.
     """
+    exhausted = used_up(session, now=now, next_env_steps=next_env_steps)
+    if exhausted is not None:
+        raise exhausted
+
+
+def used_up(session: v1.Session, *, now: datetime, next_env_steps: int = 0) -> Exhausted | None:
+    """Return the exhausted budget; None if there is none."""
     budget = session.spec.budget
     if budget.env_steps and session.env_steps + next_env_steps > budget.env_steps:
         spent = f"{session.env_steps} of {budget.env_steps} environment steps are used"
-        return "env_steps", f"{spent}; the next training needs {next_env_steps}" if next_env_steps else spent
+        message = f"{spent}; the next training needs {next_env_steps}" if next_env_steps else spent
+        return Exhausted(message, v1.EXHAUSTION_REASON_ENV_STEPS)
     tokens = session.cost.input_tokens + session.cost.output_tokens
     if budget.tokens and tokens >= budget.tokens:
-        return "tokens", f"{tokens} of {budget.tokens} tokens are used"
+        return Exhausted(f"{tokens} of {budget.tokens} tokens are used", v1.EXHAUSTION_REASON_TOKENS)
     if budget.HasField("dollars") and session.cost.dollars and session.cost.dollars >= budget.dollars:
-        return "dollars", f"{session.cost.dollars:.4f} of {budget.dollars:.4f} US dollars are used"
+        message = f"{session.cost.dollars:.4f} of {budget.dollars:.4f} US dollars are used"
+        return Exhausted(message, v1.EXHAUSTION_REASON_DOLLARS)
     if wall_time_exhausted(session, now=now):
-        return "wall_time", f"the session has run for its {budget.wall_time.ToTimedelta()}"
+        message = f"the session has run for its {budget.wall_time.ToTimedelta()}"
+        return Exhausted(message, v1.EXHAUSTION_REASON_WALL_TIME)
     return None
 
 

@@ -183,7 +183,7 @@ class SessionContext:
         if "cancelled" in result:
             raise Cancelled(result["cancelled"])
         if "exhausted" in result:
-            raise Exhausted(result["exhausted"]["reason"], kind=result["exhausted"]["kind"])
+            raise Exhausted(**result["exhausted"])
         if "error" in result:
             raise _decode(result["error"])
         return result["value"]
@@ -224,7 +224,7 @@ class SessionContext:
         except Cancelled as cancelled:
             return {"cancelled": cancelled.reason}
         except Exhausted as exhausted:
-            return {"exhausted": {"reason": exhausted.reason, "kind": exhausted.kind}}
+            return {"exhausted": {"message": exhausted.message, "reason": exhausted.reason}}
         except (DatabaseLost, Fenced):
             raise
         except errors.DressageError as error:

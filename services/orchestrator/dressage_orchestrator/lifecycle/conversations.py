@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import event_pb2 as ev
+from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, ResourceExhausted
 from dressage.serving.costs import attached_cost
 
@@ -70,9 +71,7 @@ def converse_each(
     :raises Exhausted: when a budget is exhausted before the first task.
     """
     session = context.store.get()
-    spent = budget.used_up(session, now=context.store.now())
-    if spent is not None:
-        raise Exhausted(spent[1], kind=spent[0])
+    budget.require(session, now=context.store.now())
 
     async def waiting() -> None:  # the trainer's lease is released during an outage
         await context.engine.controller.release(context.session)
@@ -113,7 +112,8 @@ def _address(context: SessionContext, task: agent_pb.Task) -> None:
 def session_error(error: DressageError) -> Exception:
     """Convert the error of a task: an exhausted budget of the task exhausts the session."""
     if isinstance(error, ResourceExhausted) and error.reason == BUDGET_REASON:
-        return Exhausted(error.message, kind=error.metadata.get("kind", "tokens"))
+        dollars = error.metadata.get("kind") == "dollars"
+        return Exhausted(error.message, v1.EXHAUSTION_REASON_DOLLARS if dollars else v1.EXHAUSTION_REASON_TOKENS)
     return error
 
 

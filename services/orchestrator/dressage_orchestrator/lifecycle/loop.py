@@ -5,6 +5,8 @@ The functions are in the order of a session's course. When the workflow is resum
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
@@ -15,7 +17,7 @@ from dressage_orchestrator.lifecycle import cost_reconciliation, steering
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.delivery import deliver
 from dressage_orchestrator.lifecycle.method import Evaluated, Method, MethodSession, Proposal
-from dressage_orchestrator.lifecycle.outcome import Cancelled, Exhausted, Outcome
+from dressage_orchestrator.lifecycle.outcome import BUDGETS, Cancelled, Exhausted, Outcome
 
 _STOPPED = frozenset({v1.SESSION_STATE_CANCELLED, v1.SESSION_STATE_FAILED})
 
@@ -51,8 +53,8 @@ def _run(context: SessionContext, method: Method) -> Outcome:
     try:
         outcome = _iterate(context, method, work)
     except Exhausted as exhausted:
-        if exhausted.kind:
-            metrics.BUDGET_EXHAUSTED.labels(exhausted.kind).inc()
+        if exhausted.reason in BUDGETS:
+            metrics.BUDGET_EXHAUSTED.labels(BUDGETS[exhausted.reason]).inc()
         outcome = _exhausted(context, exhausted)
     except Cancelled:
         raise
@@ -70,9 +72,9 @@ def _conclude(context: SessionContext, work: MethodSession, outcome: Outcome) ->
     if final is None:
         return outcome
     if final.passed:
-        # Without a budget the reason is that the iterations' own scores are below the goal.
-        reason = outcome.reason if outcome.budget else ""
-        return Outcome(v1.SESSION_STATE_SUCCEEDED, reason, outcome.budget)
+        if outcome.exhaustion in BUDGETS:
+            return replace(outcome, state=v1.SESSION_STATE_SUCCEEDED)
+        return Outcome(v1.SESSION_STATE_SUCCEEDED)  # the message is about the iterations' own scores
     return outcome
 
 
@@ -89,7 +91,8 @@ def _iterate(context: SessionContext, method: Method, work: MethodSession) -> Ou
         if evaluated.passed:
             return Outcome(v1.SESSION_STATE_SUCCEEDED)
     used = "the only iteration is" if last == 1 else f"all {last} iterations are"
-    raise Exhausted(f"{used} used and the score is below {method.goal(context.spec)}")
+    message = f"{used} used and the score is below {method.goal(context.spec)}"
+    raise Exhausted(message, v1.EXHAUSTION_REASON_ITERATIONS)
 
 
 def _plan(context: SessionContext) -> Json:
@@ -166,8 +169,8 @@ def _exhausted(context: SessionContext, exhausted: Exhausted) -> Outcome:
         return any(entry.name == session.best_iteration and entry.passed for entry in context.store.iterations())
 
     if context.epoch > 0 and context.step("confirmed", passed_before):
-        return Outcome(v1.SESSION_STATE_SUCCEEDED, exhausted.reason, exhausted.kind)
-    return Outcome(v1.SESSION_STATE_EXHAUSTED, exhausted.reason, exhausted.kind)
+        return Outcome(v1.SESSION_STATE_SUCCEEDED, exhausted.message, exhausted.reason)
+    return Outcome(v1.SESSION_STATE_EXHAUSTED, exhausted.message, exhausted.reason)
 
 
 def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None:
@@ -189,8 +192,8 @@ def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.
     uncounted = cost_reconciliation.uncounted_of(context)
     ending = Ending(
         outcome.state,
-        outcome.reason,
-        outcome.budget,
+        outcome.message,
+        outcome.exhaustion,
         failure,
         uncounted.session,
         uncounted.iterations,

@@ -9,23 +9,29 @@ from dressage.api.v1 import session_pb2 as v1
 
 @dataclass(frozen=True)
 class Outcome:
-    """Final state of a session and its reason.
-
-    :param budget: kind of the exhausted budget; empty if none.
-    """
+    """Final state of a session, why as text, and what is exhausted."""
 
     state: v1.SessionState.ValueType
-    reason: str = ""
-    budget: str = ""
+    message: str = ""
+    exhaustion: v1.ExhaustionReason.ValueType = v1.EXHAUSTION_REASON_UNSPECIFIED
+
+
+BUDGETS = {
+    v1.EXHAUSTION_REASON_DOLLARS: "dollars",
+    v1.EXHAUSTION_REASON_TOKENS: "tokens",
+    v1.EXHAUSTION_REASON_ENV_STEPS: "env_steps",
+    v1.EXHAUSTION_REASON_WALL_TIME: "wall_time",
+}
+"""The reasons that are budgets, with their fields of `Budget`."""
 
 
 class Exhausted(Exception):
     """Iterations or a budget are exhausted, or the method has no further proposal; the best policy is delivered."""
 
-    def __init__(self, reason: str, *, kind: str = "") -> None:
-        super().__init__(reason)
+    def __init__(self, message: str, reason: v1.ExhaustionReason.ValueType = v1.EXHAUSTION_REASON_NO_PROPOSAL) -> None:
+        super().__init__(message)
+        self.message = message
         self.reason = reason
-        self.kind = kind
 
 
 class Cancelled(Exception):

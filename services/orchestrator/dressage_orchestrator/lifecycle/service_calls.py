@@ -54,7 +54,7 @@ def raise_if_out_of_time(context: SessionContext, session: v1.Session, error: Dr
     """Raise `Exhausted` if a wait for an outage or a place ended because the budget of wall-clock time did."""
     if warning_of(error) and budget.wall_time_exhausted(session, now=context.store.now()):
         message = f"the budget of time ended while the session waited: {error.message}"
-        raise Exhausted(message, kind="wall_time") from error
+        raise Exhausted(message, v1.EXHAUSTION_REASON_WALL_TIME) from error
 
 
 def _seconds_left(context: SessionContext, session: v1.Session) -> float:

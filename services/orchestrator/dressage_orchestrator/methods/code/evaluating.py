@@ -15,7 +15,6 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import assignments, budget, report
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.methods.code import checking
 from dressage_orchestrator.methods.code import spec as settings
 from dressage_orchestrator.methods.code.candidates import (
@@ -105,9 +104,7 @@ def _known(context: SessionContext, number: int) -> Json:
 
 def _check_budget(context: SessionContext, episodes: int) -> None:
     needed = episodes * settings.horizon(context.spec)
-    spent = budget.used_up(context.store.get(), now=context.store.now(), next_env_steps=needed)
-    if spent is not None:
-        raise Exhausted(spent[1], kind=spent[0])
+    budget.require(context.store.get(), now=context.store.now(), next_env_steps=needed)
 
 
 def _assign(

@@ -206,9 +206,7 @@ class ControlSearch(SearchSession):
         if session.spec.budget.env_steps:
             steps = self._settings.episodes * self._horizon
             left = min(left, (session.spec.budget.env_steps - session.env_steps) // steps)
-        spent = budget.used_up(session, now=self._context.store.now())
-        if spent is not None:
-            raise Exhausted(spent[1], kind=spent[0])
+        budget.require(session, now=self._context.store.now())
         return int(left)
 
     def _assignment(self, number: int, stage: int, candidates: int) -> work.SearchAssignment:

@@ -19,7 +19,6 @@ from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import assignments, budget, report
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.method import Deliverable, Evaluated, MethodSession, Proposal
-from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.methods.parameters import spec
 from dressage_orchestrator.methods.parameters.form import Form, Values, key_of
 from dressage_orchestrator.methods.parameters.variants import PROFILES
@@ -108,9 +107,7 @@ class SearchSession(MethodSession):
         session, steps = self._context.store.get(), episodes * self._horizon
         if not session.spec.budget.env_steps:
             steps = 0
-        spent = budget.used_up(session, now=self._context.store.now(), next_env_steps=steps)
-        if spent is not None:
-            raise Exhausted(spent[1], kind=spent[0])
+        budget.require(session, now=self._context.store.now(), next_env_steps=steps)
 
     # Records.
 

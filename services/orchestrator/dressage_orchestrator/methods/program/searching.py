@@ -182,9 +182,7 @@ class ProgramSearch(ProgramSession):
 
     def _require_budget(self) -> None:
         """:raises Exhausted: when a budget of the session is used up. Only inside a step."""
-        spent = budget.used_up(self._context.store.get(), now=self._context.store.now())
-        if spent is not None:
-            raise Exhausted(spent[1], kind=spent[0])
+        budget.require(self._context.store.get(), now=self._context.store.now())
 
     def _work(self, number: int, stage: int, used: int, starts: list[str]) -> work.SearchAssignment:
         settings = self._settings

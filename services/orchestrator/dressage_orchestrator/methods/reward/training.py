@@ -15,7 +15,6 @@ from dressage_orchestrator.lifecycle import aggregate, budget
 from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
-from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.methods.reward import on_device, warm_starts
 from dressage_orchestrator.methods.reward.course import Course
 from dressage_orchestrator.methods.reward.durations import kind_of_run, load_of
@@ -224,8 +223,6 @@ def _affordable_steps(context: SessionContext, number: int) -> int:
     spec, iteration = on_device.as_trained(context, context.store.iteration(number))
     members = len(iteration.reward.configs) * spec.reward.seeds
     needed = members * steps_of(spec, iteration)
-    spent = budget.used_up(session, now=context.store.now(), next_env_steps=needed)
-    if spent is not None:
-        raise Exhausted(spent[1], kind=spent[0])
+    budget.require(session, now=context.store.now(), next_env_steps=needed)
     limit = session.spec.budget.env_steps
     return (limit - session.env_steps) // members if limit else 0
