@@ -123,12 +123,12 @@ bench: ## Measure the speed compared with peers, into docs/performance.md
 
 programs: install ## Run or continue the experiment of docs/evidence/programs.md and write the page (hours)
 	DRESSAGE_ORCHESTRATOR_MAX_PARALLEL_RUNS=2 $(RUN)/dressage bench experiments/programs.yaml --parallel 3
-	$(RUN)/dressage report experiments/results/programs --reference scheduled --beside experiments/paper/llmgs.json \
+	$(RUN)/python -m research.page experiments/results/programs --reference scheduled --published experiments/paper/llmgs.json \
 		--page docs/evidence/programs.md
 
 intents: install ## Run or continue the experiment of docs/evidence/intents.md and write the page (about a day)
 	$(RUN)/dressage bench experiments/intents.yaml --parallel 1
-	$(RUN)/dressage report experiments/results/intents --page docs/evidence/intents.md
+	$(RUN)/python -m research.page experiments/results/intents --page docs/evidence/intents.md --videos
 	$(RUN)/python tools/measured_sessions.py experiments/results/intents
 
 docs: ## Generate docs/api.md, the chart's README and the dashboards

@@ -14,7 +14,20 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 GLOSSARY = ROOT / "docs" / "glossary.md"
-FOLDERS = (".ci", "libs", "services", "tests", "tools", "benchmarks", "examples", "protos", "charts", "k8s", "docs")
+FOLDERS = (
+    ".ci",
+    "libs",
+    "services",
+    "tests",
+    "tools",
+    "benchmarks",
+    "research",
+    "examples",
+    "protos",
+    "charts",
+    "k8s",
+    "docs",
+)
 SUFFIXES = {".py", ".md", ".proto", ".yaml"}
 SKIPPED = (
     "libs/dressage/api/", "docs/api.md", "docs/glossary.md", "charts/dressage/README.md", "examples/recorded/",

@@ -215,19 +215,10 @@ def report(
     reference: Annotated[
         str, typer.Option(metavar="METHOD", help="Method that tests compare with all others [the first].")
     ] = "",
-    beside: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Published numbers to show next to ours; repeatable.")
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", "-o", metavar="PATH", help="Folder of the report [the first FOLDER], or file [SESSION.html]."
-        ),
-    ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the report between the markers of this page, and its pictures next to it."
         ),
     ] = None,
 ) -> None:
@@ -246,9 +237,7 @@ def report(
             [Path(source) for source in sources],
             metric=metric,
             reference=reference,
-            beside=beside or [],
             out=out,
-            page=page,
             as_json=common.as_json,
         )
     )

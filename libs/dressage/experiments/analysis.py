@@ -10,8 +10,7 @@ import numpy as np
 
 from dressage.errors import InvalidArgument
 from dressage.experiments import statistics
-from dressage.experiments.records import Record, Revision
-from dressage.experiments.salience import Salience, salience
+from dressage.experiments.records import Record
 from dressage.experiments.statistics import Array, Interval, Summary
 
 Metric = Literal["score", "best", "mean_winner"]
@@ -124,16 +123,11 @@ class Analysis:
     bounds: Mapping[str, tuple[float, float]]
     """Returns that count as 0 and 1, by environment."""
     curves: Sequence[CurveLine]
-    salience: Mapping[str, Salience]
-    """By method; without methods that have no critic."""
 
 
-def analyse(
-    records: Sequence[Record], revisions: Mapping[str, Sequence[Revision]], *, metric: Metric, reference: str
-) -> Analysis:
+def analyse(records: Sequence[Record], *, metric: Metric, reference: str) -> Analysis:
     """Return the analysis of results that ended well.
 
-    :param revisions: of each cell, by the id of its session.
     :param metric: of tests and aggregates.
     :param reference: method that tests compare with all others; empty: the first one.
     :raises InvalidArgument: for no results, or an unknown reference.
@@ -157,7 +151,6 @@ def analyse(
         aggregates=_aggregates(results, chosen, metric, bounds),
         bounds=bounds,
         curves=[line for axis in ("episodes", "tokens") for line in _curves(results, axis)],
-        salience=_salience(results, revisions),
     )
 
 
@@ -259,13 +252,3 @@ def _curves(results: Results, axis: Literal["episodes", "tokens"]) -> list[Curve
             mean, low, high = statistics.mean_curve(steps, grid)
             lines.append(CurveLine(environment, method, axis, grid, mean, low, high))
     return lines
-
-
-def _salience(results: Results, revisions: Mapping[str, Sequence[Revision]]) -> dict[str, Salience]:
-    by_method = {}
-    for method in results.methods:
-        cells = [record.cell for record in results.records if record.method == method]
-        counted = salience(revision for cell in cells for revision in revisions.get(cell, ()))
-        if counted.regressions or counted.others:
-            by_method[method] = counted
-    return by_method

@@ -27,9 +27,8 @@ from dressage.errors import (
     NotFound,
     Unavailable,
 )
-from dressage.experiments import strips
 from dressage.experiments.cells import Cell, limits_of
-from dressage.experiments.records import Record, ResultFolder, exhausted_limit, record_of, revisions_of
+from dressage.experiments.records import Record, ResultFolder, exhausted_limit, record_of
 
 T = TypeVar("T")
 
@@ -43,7 +42,6 @@ _FIRST_POLL_SECONDS = 0.25
 _LAST_POLL_SECONDS = 5.0
 _DEFAULT_MINUTES = 24 * 60.0
 _SLACK_MINUTES = 60.0
-_MAX_VIDEO_BYTES = 64 * 2**20
 _OUTAGE_SECONDS = 30.0
 _OUTAGE_ATTEMPTS = 10
 """Each takes up to a minute, see `dressage.client.calls`. Sessions continue where only the server has no time to answer."""
@@ -158,11 +156,8 @@ class Driver:
             session = await self._through_outages(lambda: self._client.get_session(cell.session))
         iterations = await self._through_outages(lambda: self._iterations(session.name))
         record = record_of(cell, session, iterations, self._machine)
-        revisions = revisions_of(iterations)
         try:
-            if session.best_video and strips.available():
-                await self._keep_pictures(record.cell, session.best_video)
-            await asyncio.to_thread(self._folder.add, record, revisions)
+            await asyncio.to_thread(self._folder.add, record)
         except OSError as error:
             message = f"{self._folder.path}: the result cannot be written: {error.strerror or error}"
             raise FailedPrecondition(message, reason="RESULT_NOT_WRITTEN") from error
@@ -192,23 +187,6 @@ class Driver:
             return await call()
 
         return await retrying(attempt)
-
-    async def _keep_pictures(self, cell: str, key: str) -> None:
-        """Store frames of a policy's video. A video that cannot be read costs its pictures only.
-
-        :raises OSError: if they cannot be written.
-        """
-        data = bytearray()
-        try:
-            async for chunk in self._client.read_artifact(key):
-                data += chunk
-                if len(data) > _MAX_VIDEO_BYTES:
-                    return
-            picture = await asyncio.to_thread(strips.strip, bytes(data))
-        except (DressageError, ValueError) as error:
-            print(f"{cell}: no pictures of {key}: {error}", file=sys.stderr)
-            return
-        await asyncio.to_thread(self._folder.add_strip, cell, picture)
 
     async def _open(self, cell: Cell) -> pb.Session:
         """Return the cell's session: the existing one, resumed if it can continue, or a new one."""

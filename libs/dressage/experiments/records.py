@@ -1,8 +1,7 @@
 """The result of a cell as one JSON line, and the folder of an experiment's results.
 
-`results.jsonl` has a line for each cell that ended. `revisions.jsonl` has, for each cell, the pairs of first and revised
-candidates with the explanations of the critic. Of several lines of a cell the last one counts. A line that a kill cut off is
-ignored, and the next one begins on a line of its own.
+`results.jsonl` has a line for each cell that ended. Of several lines of a cell the last one counts. A line that a kill cut off
+is ignored, and the next one begins on a line of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +22,8 @@ from dressage.sdk.durations import seconds_worked
 from dressage.sdk.progress import target as target_of
 
 RESULTS = "results.jsonl"
-REVISIONS = "revisions.jsonl"
-STRIPS = "strips"
 ORDER = "order.json"
 _MAX_POINTS = 400
-_MAX_EXPLANATION = 4000
 
 
 @dataclass(frozen=True)
@@ -88,24 +84,6 @@ class Record:
     def ended_well(self) -> bool:
         """Whether the session ended as succeeded or exhausted."""
         return self.state in ("succeeded", "exhausted")
-
-
-@dataclass(frozen=True)
-class Revision:
-    """A candidate and its revision by a critic."""
-
-    iteration: int
-    first: float
-    """Mean return of the candidate."""
-    revised: float
-    """Mean return of its revision."""
-    explanation: str
-    """Text of the critic."""
-
-    @property
-    def regression(self) -> bool:
-        """Whether the revision is worse."""
-        return self.revised < self.first
 
 
 def record_of(
@@ -201,35 +179,18 @@ def _thinned(points: Sequence[search_curves.SearchPoint]) -> list[search_curves.
     return [points[round(index * last / (_MAX_POINTS - 1))] for index in range(_MAX_POINTS)]
 
 
-def revisions_of(iterations: Iterable[pb.Iteration]) -> list[Revision]:
-    """Return the candidates that a critic revised, with their revisions; duplicates and skipped revisions are left out."""
-    revisions = []
-    for iteration in iterations:
-        first: pb.ParameterCandidate | None = None
-        for candidate in iteration.parameters.candidates:
-            if candidate.origin == "search":
-                first = candidate
-            elif candidate.origin == "critic" and first is not None and candidate.rule != "skipped":
-                explanation = candidate.explanation[:_MAX_EXPLANATION]
-                revisions.append(Revision(iteration.number, first.mean_return, candidate.mean_return, explanation))
-    return revisions
-
-
 class ResultFolder:
     """The folder with the results of an experiment."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, record: Record, revisions: Sequence[Revision] = ()) -> None:
+    def add(self, record: Record) -> None:
         """Store the result of a cell; an earlier one is replaced.
 
         :raises OSError: if the folder cannot be written.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        if revisions:
-            line = {"cell": record.cell, "revisions": [asdict(revision) for revision in revisions]}
-            _append(self.path / REVISIONS, line)
         _append(self.path / RESULTS, asdict(record))
 
     def set_order(self, environments: Sequence[str], methods: Sequence[str]) -> None:
@@ -267,22 +228,6 @@ class ResultFolder:
             }
         except (OSError, ValueError, LookupError, TypeError):
             return {}, {}
-
-    def strip(self, cell: str) -> Path:
-        """Return the file with pictures of a cell's policy; it need not exist."""
-        return self.path / STRIPS / f"{cell}.jpg"
-
-    def add_strip(self, cell: str, data: bytes) -> None:
-        """Store the pictures of a cell.
-
-        :raises OSError: if the folder cannot be written.
-        """
-        atomic.write_bytes(self.strip(cell), data)
-
-    def revisions(self) -> dict[str, list[Revision]]:
-        """Return the revisions of each cell."""
-        path = self.path / REVISIONS
-        return {line["cell"]: [Revision(**each) for each in line["revisions"]] for _, line in _lines(path)}
 
 
 def _append(path: Path, content: Mapping[str, Any]) -> None:

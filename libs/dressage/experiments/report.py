@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dressage.experiments.analysis import METRICS, Analysis, Comparison, Metric, Row
-from dressage.experiments.published import Published, PublishedValue
 from dressage.experiments.records import Record
 from dressage.experiments.statistics import CONFIDENCE, Interval, Summary
 from dressage.sdk.durations import duration
@@ -16,16 +15,15 @@ from dressage.sdk.texts import counted
 _SIGNIFICANT = 0.05
 
 
-def markdown(analysis: Analysis, *, published: Sequence[Published] = (), pictures: Sequence[str] = ()) -> str:
+def markdown(analysis: Analysis, *, pictures: Sequence[str] = ()) -> str:
     """Return the report.
 
-    :param published: numbers of papers to show next to ours.
     :param pictures: names of pictures in the folder of the report.
     """
     experiments = dict.fromkeys(record.experiment for record in analysis.results.records)
     lines = [f"# {', '.join(experiments)}", "", *facts(analysis), ""]
     for metric in METRICS:
-        lines += score_table(analysis, metric, published)
+        lines += score_table(analysis, metric)
     lines += [*_tests(analysis), *aggregate_table(analysis), *_effort(analysis)]
     if pictures:
         lines += [
@@ -35,7 +33,6 @@ def markdown(analysis: Analysis, *, published: Sequence[Published] = (), picture
             "",
         ]
         lines += [line for name in pictures for line in (f"![{name}]({name})", "")]
-    lines += [*_salience(analysis), *published_numbers(analysis, published)]
     lines += [
         f"Intervals are {CONFIDENCE:.0%} percentile bootstrap intervals of the mean over runs; ± is the sample standard "
         "deviation.",
@@ -81,33 +78,27 @@ def _interval(value: Interval) -> str:
     return f"{value.value:.3f} [{value.low:.3f}, {value.high:.3f}]"
 
 
-def score_table(analysis: Analysis, metric: Metric, published: Sequence[Published]) -> list[str]:
-    """Return the table of a metric: environments × methods, and the columns of papers that have the metric."""
+def score_table(
+    analysis: Analysis, metric: Metric, further: Mapping[str, Mapping[str, str]] | None = None
+) -> list[str]:
+    """Return the table of a metric: environments × methods.
+
+    :param further: columns that were not produced here: by title the cell of each environment.
+    """
     cells = {(row.environment, row.method): row.metrics.get(metric) for row in analysis.rows}
     methods = [
         name for name in analysis.results.methods if any(cells.get((e, name)) for e in analysis.results.environments)
     ]
-    columns = [(paper, name) for paper in published for name in paper.methods(metric)]
+    columns = further or {}
     if not methods and not columns:
         return []
-    head = ["environment", *methods, *(f"{name} (published)" for _, name in columns)]
     rows = []
     for environment in analysis.results.environments:
         ours = [_summary(value) if (value := cells.get((environment, name))) else "–" for name in methods]
-        theirs = [_published_value(paper.values(metric, environment).get(name)) for paper, name in columns]
-        rows.append([environment, *ours, *theirs])
+        rows.append([environment, *ours, *(column.get(environment, "–") for column in columns.values())])
     title = {"score": "Score", "best": "Best score of the search", "mean_winner": "Mean over iterations"}[metric]
-    lines = [f"## {title}", "", f"{METRICS[metric][0].upper()}{METRICS[metric][1:]}.", "", *table(head, rows), ""]
-    if columns:
-        lines += ["Published columns were not produced here; see [Published numbers](#published-numbers).", ""]
-    return lines
-
-
-def _published_value(value: PublishedValue | None) -> str:
-    if value is None:
-        return "–"
-    deviation = f" ± {number(value.deviation)}" if value.deviation is not None else ""
-    return f"{number(value.mean)}{deviation}{f' {value.method}' if value.method else ''}"
+    about = f"{METRICS[metric][0].upper()}{METRICS[metric][1:]}."
+    return [f"## {title}", "", about, "", *table(["environment", *methods, *columns], rows), ""]
 
 
 def _tests(analysis: Analysis) -> list[str]:
@@ -183,41 +174,6 @@ def _effort(analysis: Analysis) -> list[str]:
         "Episodes, tokens and time are means over runs, dollars a sum. Runs that share a machine wait for each other."
     )
     return ["## Effort", "", about, "", *table(head, rows), ""]
-
-
-def _salience(analysis: Analysis) -> list[str]:
-    if not analysis.salience:
-        return []
-    head = ("method", "regressions that mention the worst rollout", "others that mention it", "difference")
-    rows = []
-    for method, counts in analysis.salience.items():
-        compared = counts.compared
-        first = f"{counts.regressions_mentioning}/{counts.regressions}"
-        second = f"{counts.others_mentioning}/{counts.others}"
-        if compared is None:
-            rows.append((method, first, second, "–"))
-            continue
-        gap = compared.difference
-        shown = f"{gap.value:+.1%} [{gap.low:+.1%}, {gap.high:+.1%}]"
-        rows.append((method, f"{compared.first.value:.1%} ({first})", f"{compared.second.value:.1%} ({second})", shown))
-    about = (
-        "Share of revisions whose explanation mentions the worst rollout, among revisions that made the candidate worse and "
-        "among the others. Only a difference indicates a bias. Newcombe's interval."
-    )
-    return ["## Salience bias", "", about, "", *table(head, rows), ""]
-
-
-def published_numbers(analysis: Analysis, published: Sequence[Published]) -> list[str]:
-    """Return the section with the sources and caveats of published numbers."""
-    if not published:
-        return []
-    lines = ["## Published numbers", ""]
-    for paper in published:
-        lines += [f"{paper.title}, {counted(paper.runs, 'run')}. Source: {paper.source}.", ""]
-        lines += [f"- {caveat}" for caveat in paper.caveats]
-        shown = [name for name in paper.environment_caveats if name in analysis.results.environments]
-        lines += [*(f"- {name}: {paper.environment_caveats[name]}" for name in shown), ""]
-    return lines
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]]) -> list[str]:

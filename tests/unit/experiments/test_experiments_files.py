@@ -15,10 +15,9 @@ from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import experiment_report
 from dressage.cli.main import invoke
-from dressage.experiments import analysis, records, report, salience
+from dressage.experiments import analysis, records, report
 from dressage.experiments.cells import Cell, cells, limits_of
-from dressage.experiments.published import load_published
-from dressage.experiments.records import ORDER, RESULTS, Record, ResultFolder, Revision
+from dressage.experiments.records import ORDER, RESULTS, Record, ResultFolder
 from dressage.experiments.schema import load_experiment
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -132,13 +131,6 @@ def test_the_id_of_a_cell_depends_on_what_it_computes(tmp_path: Path, changes: d
 def test_the_experiments_of_the_repository_are_valid() -> None:
     assert len(cells(load_experiment(EXPERIMENTS / "controls.yaml"))) == 10 * 3 * 10
     assert len(cells(load_experiment(EXPERIMENTS / "sb3.yaml"))) == (4 + 6 + 6) * 5
-    published = load_published(EXPERIMENTS / "paper" / "r2po.json")
-    names = {entry.id for entry in load_experiment(EXPERIMENTS / "controls.yaml").environments}
-    for metric in ("mean_winner", "best"):
-        assert len(published.methods(metric)) == 10
-        assert all(set(published.values(metric, name)) == set(published.methods(metric)) for name in names)
-    assert published.values("mean_winner", "CartPole-v1")["R2PO"].mean == 474.67
-    assert published.values("best", "FrozenLake-v1")["R2PO"].mean == 0.93
 
 
 def record(environment: str, method: str, run: int, score: float, **more: Any) -> Record:
@@ -192,12 +184,11 @@ def grid() -> list[Record]:
 def test_results_are_read_as_written_and_the_last_of_a_cell_counts(tmp_path: Path) -> None:
     folder = ResultFolder(tmp_path / "out")
     first = record("CartPole-v1", "random", 0, 400.0)
-    folder.add(first, [Revision(1, 2.0, 1.0, "the worst rollout")])
+    folder.add(first)
     folder.add(record("CartPole-v1", "random", 1, 300.0))
     folder.add(replace(first, score=450.0))
     assert [entry.score for entry in folder.records()] == [450.0, 300.0]
     assert folder.records()[0] == replace(first, score=450.0)
-    assert folder.revisions() == {first.cell: [Revision(1, 2.0, 1.0, "the worst rollout")]}
 
 
 def test_results_have_the_order_of_the_experiment(tmp_path: Path) -> None:
@@ -242,10 +233,7 @@ def test_a_record_has_the_numbers_of_its_session(tmp_path: Path) -> None:
     for number, (first, revised) in enumerate([(1.0, 3.0), (9.0, 5.0)], start=1):
         entry = pb.Iteration(number=number)
         entry.parameters.candidates.add(origin="search", mean_return=first, returns=[first] * 10)
-        explanation = "I avoid the worst episode"
-        entry.parameters.candidates.add(
-            origin="critic", mean_return=revised, returns=[revised] * 10, explanation=explanation
-        )
+        entry.parameters.candidates.add(origin="critic", mean_return=revised, returns=[revised] * 10)
         entry.parameters.chosen = 2 if revised > first else 1
         iterations.append(entry)
     entries = records.record_of(cell, session, iterations, {"cores": 2})
@@ -253,14 +241,10 @@ def test_a_record_has_the_numbers_of_its_session(tmp_path: Path) -> None:
     assert entries.curve == [(20, 0, 3.0, 3.0), (40, 0, 9.0, 9.0)]
     assert (entries.dollars, entries.seconds, entries.exhausted_limit) == (None, 2.5, "minutes")
     assert entries.settings["search"] == "random" and entries.limits == {"iterations": 4, "episodes": 100}
-    revisions = records.revisions_of(iterations)
-    assert [entry.regression for entry in revisions] == [False, True]
-    counts = salience.salience([*revisions, Revision(3, 2.0, 1.0, "smoother"), Revision(4, 1.0, 0.0, "")])
-    assert (counts.regressions, counts.regressions_mentioning, counts.others, counts.others_mentioning) == (2, 1, 1, 1)
 
 
 def test_the_analysis_tests_the_reference_against_each_method() -> None:
-    entries = analysis.analyse(grid(), {}, metric="score", reference="good")
+    entries = analysis.analyse(grid(), metric="score", reference="good")
     assert {(row.environment, row.method, row.reached) for row in entries.rows} == {
         ("CartPole-v1", "good", 3),
         ("CartPole-v1", "bad", 0),
@@ -279,27 +263,23 @@ def test_the_analysis_tests_the_reference_against_each_method() -> None:
 
 def test_runs_that_failed_are_no_results() -> None:
     failed = replace(grid()[0], state="failed", score=None)
-    assert analysis.analyse([failed, *grid()[1:]], {}, metric="score", reference="").rows[0].runs == 2
+    assert analysis.analyse([failed, *grid()[1:]], metric="score", reference="").rows[0].runs == 2
     with pytest.raises(errors.InvalidArgument, match="no results"):
-        analysis.analyse([failed], {}, metric="score", reference="")
+        analysis.analyse([failed], metric="score", reference="")
     with pytest.raises(errors.InvalidArgument, match=r"--reference: unknown method .*expected one of good, bad"):
-        analysis.analyse(grid(), {}, metric="score", reference="best")
+        analysis.analyse(grid(), metric="score", reference="best")
 
 
 def test_report_writes_markdown_csv_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = ResultFolder(tmp_path / "tiny")
-    revisions = [Revision(1, 2.0, 1.0, "the worst"), Revision(2, 1.0, 2.0, "smooth"), Revision(3, 1.0, 0.0, "worst")]
     for entry in grid():
-        folder.add(replace(entry, input_tokens=50, curve=[(20, 10, 1.0, 1.0), (200, 60, 5.0, 5.0)]), revisions)
-    paper = str(EXPERIMENTS / "paper" / "r2po.json")
+        folder.add(replace(entry, input_tokens=50, curve=[(20, 10, 1.0, 1.0), (200, 60, 5.0, 5.0)]))
     out = tmp_path / "report"
-    assert invoke(["report", str(folder.path), "--reference", "good", "--beside", paper, "--out", str(out)]) == 0
+    assert invoke(["report", str(folder.path), "--reference", "good", "--out", str(out)]) == 0
     text = (out / "report.md").read_text()
     assert text in capsys.readouterr().out
     assert "| CartPole-v1 | 481.00 ± 1.00 [480.00, 482.00] | 101.00 ± 1.00 [100.00, 102.00] |" in text
-    assert "R2PO (published)" in text and "427.74" in text and "biased upwards" in text
     assert "| bad | CartPole-v1 | 380.00 |" in text and "better" in text
-    assert "100.0% (12/12)" in text and "0.0% (0/6)" in text, "salience of both methods, each with all runs"
     for name in ("curves-episodes.png", "curves-tokens.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG") and f"![{name}]({name})" in text
     rows = list(csv.DictReader(io.StringIO((out / "tests.csv").read_text())))
@@ -322,7 +302,6 @@ def test_report_as_json_and_its_errors(tmp_path: Path, capsys: pytest.CaptureFix
     for arguments, message in (
         ([str(tmp_path / "none")], "FOLDER: no results"),
         ([str(folder.path), "--metric", "speed"], "--metric: invalid value (got 'speed'); expected one of score, best"),
-        ([str(folder.path), "--beside", str(tmp_path / "none.json")], "--beside"),
     ):
         assert invoke(["report", *arguments]) == 1
         assert message in capsys.readouterr().err
@@ -331,5 +310,5 @@ def test_report_as_json_and_its_errors(tmp_path: Path, capsys: pytest.CaptureFix
 def test_methods_of_the_same_name_are_told_apart_by_experiment(tmp_path: Path) -> None:
     for name in ("one", "two"):
         ResultFolder(tmp_path / name).add(replace(record("A", "m", 0, 1.0), experiment=name, cell=name))
-    entries, _ = experiment_report.read([tmp_path / "one", tmp_path / "two"])
+    entries = experiment_report.read([tmp_path / "one", tmp_path / "two"])
     assert [entry.method for entry in entries] == ["one:m", "two:m"]

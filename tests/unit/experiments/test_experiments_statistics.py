@@ -140,3 +140,10 @@ def test_numbers_in_tables_have_no_negative_zero() -> None:
         "12.35",
         "-1,234.6",
     ]
+
+
+@pytest.mark.parametrize(("count", "trials"), [(0, 8), (3, 8), (8, 8), (17, 32)])
+def test_the_interval_of_a_share_is_that_of_scipy(count: int, trials: int) -> None:
+    expected = stats.binomtest(count, trials).proportion_ci(method="wilson")
+    interval = statistics.wilson(count, trials)
+    assert (interval.value, interval.low, interval.high) == pytest.approx((count / trials, *expected), abs=1e-12)

@@ -232,3 +232,21 @@ class Twin:
     @staticmethod
     def _names(state: dict[str, np.ndarray]) -> list[str]:
         return [name.removeprefix("weights/") for name in state if name.startswith("weights/")]
+
+
+def train_pair(
+    environment: str, reward: str, h: Hyperparameters, seed: int, *, steps: int
+) -> tuple[dict[str, Any], list[float], list[float]]:
+    """Train one seed by both, in single precision, with the same random numbers.
+
+    :returns: the policies by backend, and the largest differences after each update: of anything that both keep (see
+        `Twin.difference`), and of the actions in all steps until then.
+    """
+    state, actions = [], []
+    with pytest.MonkeyPatch.context() as patch:
+        twin = Twin(environment, reward, h, EnvOptions(), seed, patch, follow=True, dtype=np.float32)
+        while twin.ours.env.steps < steps:
+            twin.advance()
+            state.append(twin.difference())
+            actions.append(twin.largest_action_difference)
+        return {"jax": twin.our_policy(), "sb3": twin.sb3_policy()}, state, actions

@@ -17,14 +17,13 @@ pytest.importorskip("torch")
 pytest.importorskip("stable_baselines3")
 pytest.importorskip("jax")
 ROOT = Path(__file__).parents[3]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tools"), str(ROOT / "benchmarks")]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "benchmarks")]
 
-import same_chance  # noqa: E402
 from dressage.envs.options import EnvOptions  # noqa: E402
 from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
-from learning_comparison import ENVIRONMENTS, hyperparameters  # noqa: E402
-from sb3_twin import Twin  # noqa: E402
-from support.ours import REWARDS  # noqa: E402
+from sb3_twin import Twin, train_pair  # noqa: E402
+from support.equal_settings import ENVIRONMENTS, hyperparameters  # noqa: E402
+from support.ours import REWARDS, returns_of  # noqa: E402
 
 REWARD = '''
 LATEX = "v_x + 1"
@@ -80,7 +79,7 @@ def test_updates_in_a_row_equal_sb3(case, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_a_whole_training_equals_sb3(environment, monkeypatch):
-    # As tools/learning_comparison.py trains. But for the simulator's state nothing is synchronised.
+    # As research/learning_comparison.py trains. But for the simulator's state nothing is synchronised.
     h = Hyperparameters.from_dict(hyperparameters(environment))
     twin = Twin(environment, REWARDS[environment], h, EnvOptions(), 0, monkeypatch, follow=True)
     differences: list[float] = []
@@ -93,16 +92,10 @@ def test_a_whole_training_equals_sb3(environment, monkeypatch):
 
 
 def test_a_pair_in_single_precision_ends_alike():
-    pair = same_chance.pair("Hopper-v5", 1, steps=8192, episodes=2)
-    assert len(pair["state"]) == 2
-    assert max(pair["state"]) < 1e-5
-    assert max(pair["actions"]) < 1e-5
-    np.testing.assert_allclose(pair["returns"]["jax"], pair["returns"]["sb3"], rtol=1e-3)
-
-
-def test_pairs_are_compared_by_what_differs_within_them():
-    # Seeds lie far apart; within a pair ours is 5 % lower.
-    theirs = np.linspace(100.0, 1000.0, 10)
-    comparison = same_chance.compare(0.95 * theirs, theirs, np.random.default_rng(0))
-    assert comparison["difference"] == pytest.approx(-0.05)
-    assert -0.10 < comparison["low"] < -0.05 < comparison["high"] < 0.0
+    h = Hyperparameters.from_dict(hyperparameters("Hopper-v5"))
+    policies, state, actions = train_pair("Hopper-v5", REWARDS["Hopper-v5"], h, 1, steps=8192)
+    assert len(state) == 2
+    assert max(state) < 1e-5
+    assert max(actions) < 1e-5
+    ours, theirs = (returns_of(policies[name], "Hopper-v5", 2) for name in ("jax", "sb3"))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)

@@ -2,7 +2,7 @@
 
 The encoder reads nodes and their places, and gives the mean of a normal distribution in the latent space. The decoder
 scores the next node from the latent vector, the node before and the place to fill; `Choices` keeps programs valid. Both are
-gated recurrent units (Cho et al. 2014). ``tools/train_program_vae.py`` trains the weights. They are neither those of LEAPS
+gated recurrent units (Cho et al. 2014). ``research/train_program_vae.py`` trains the weights. They are neither those of LEAPS
 (Trivedi et al. 2021) nor trained as those are: the loss is reconstruction and divergence, without executing programs.
 """
 
@@ -27,7 +27,7 @@ _WEIGHTS = {"karel": "karel.safetensors"}
 
 
 class Autoencoder:
-    """Encodes and decodes programs with given weights; see ``tools/train_program_vae.py`` for their names and shapes.
+    """Encodes and decodes programs with given weights; see ``research/train_program_vae.py`` for their names and shapes.
 
     Programs are decoded in batches; a program's result does not depend on others of its batch as long as the batches have
     the same size.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
 from dressage.errors import InvalidArgument
-from dressage.experiments.analysis import METRICS
+from dressage.experiments import report
+from dressage.experiments.analysis import METRICS, Analysis, Metric
+from dressage.experiments.report import number
 from dressage.sdk.files import read_source
+from dressage.sdk.texts import counted
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class PublishedValue(BaseModel):
@@ -53,7 +55,7 @@ def load_published(path: Path) -> Published:
 
     :raises InvalidArgument: naming the file and the path of the wrong field.
     """
-    text = read_source(path, field="--beside")
+    text = read_source(path, field="--published")
     try:
         published = Published.model_validate_json(text)
     except ValidationError as error:
@@ -64,3 +66,34 @@ def load_published(path: Path) -> Published:
         expected = f"one of {', '.join(METRICS)}"
         raise InvalidArgument(field=f"{path.name}: metrics", value=unknown[0], expected=expected)
     return published
+
+
+def score_table(analysis: Analysis, metric: Metric, published: Sequence[Published]) -> list[str]:
+    """Return the table of a metric with the columns of papers that have it."""
+    columns = {
+        f"{name} (published)": {environment: _text(value) for environment, value in paper.metrics[metric][name].items()}
+        for paper in published
+        for name in paper.methods(metric)
+    }
+    lines = report.score_table(analysis, metric, columns)
+    if columns:
+        lines += ["Published columns were not produced here; see [Published numbers](#published-numbers).", ""]
+    return lines
+
+
+def _text(value: PublishedValue) -> str:
+    deviation = f" ± {number(value.deviation)}" if value.deviation is not None else ""
+    return f"{number(value.mean)}{deviation}{f' {value.method}' if value.method else ''}"
+
+
+def published_numbers(analysis: Analysis, published: Sequence[Published]) -> list[str]:
+    """Return the section with the sources and caveats of published numbers."""
+    if not published:
+        return []
+    lines = ["## Published numbers", ""]
+    for paper in published:
+        lines += [f"{paper.title}, {counted(paper.runs, 'run')}. Source: {paper.source}.", ""]
+        lines += [f"- {caveat}" for caveat in paper.caveats]
+        shown = [name for name in paper.environment_caveats if name in analysis.results.environments]
+        lines += [*(f"- {name}: {paper.environment_caveats[name]}" for name in shown), ""]
+    return lines

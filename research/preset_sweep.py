@@ -5,8 +5,8 @@ deterministic policies play stock episodes. Prints, for each variant and point i
 seed's, and the seconds that this variant's trainings have taken by then: a wide batch can need more steps and still be
 faster. With an intent the template author's reward and judge are used, and a variant ends where the mean score passes.
 
-    python tools/preset_sweep.py --env Walker2d-v5 --variant wide='{"num_envs": 64, "num_steps": 32}'
-    python tools/preset_sweep.py --env Ant-v5 --intent "run forward fast" --variant far='{"discount": 0.99}'
+    python research/preset_sweep.py --env Walker2d-v5 --variant wide='{"num_envs": 64, "num_steps": 32}'
+    python research/preset_sweep.py --env Ant-v5 --intent "run forward fast" --variant far='{"discount": 0.99}'
 """
 
 from __future__ import annotations

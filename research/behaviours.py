@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dressage.experiments import report
 from dressage.experiments.analysis import Analysis
+from dressage.experiments.pictures import file_name
 from dressage.experiments.records import Record
 from dressage.experiments.report import table
 from dressage.experiments.statistics import CONFIDENCE, Summary, summary
 from dressage.sdk.durations import duration
 
+_GAP = 2
+_QUALITY = 80
 REWARD = "reward"
 """Name of the method of the API."""
 _TERMS = (
@@ -59,6 +64,11 @@ def behaviours(analysis: Analysis) -> list[Behaviour]:
     results = analysis.results
     groups = [results.of(environment, method) for environment in results.environments for method in results.methods]
     return [_behaviour(sorted(runs, key=lambda run: run.run)) for runs in groups if runs]
+
+
+def strip_name(row: Behaviour) -> str:
+    """Return the name of the file with a row's pictures."""
+    return f"{file_name(f'{row.environment}-{row.method}')}.jpg"
 
 
 def _behaviour(runs: Sequence[Record]) -> Behaviour:
@@ -126,3 +136,43 @@ def _section(row: Behaviour, *, several: bool, link: str) -> list[str]:
     if row.shortfalls:
         lines += [*(f"- {text}" for text in row.shortfalls), ""]
     return lines
+
+
+def strip(video: bytes, *, count: int = 8, height: int = 120) -> bytes:
+    """Return a JPEG with frames at equal distances from the first to the last one.
+
+    :param video: an MP4 file.
+    :param count: number of frames; a shorter video has fewer.
+    :param height: of the picture, in pixels.
+    :raises ValueError: if the video cannot be read or has no frame.
+    """
+    import av
+
+    try:
+        with av.open(io.BytesIO(video), "r") as container:
+            frames = [_small(frame, height) for frame in container.decode(video=0)]
+    except av.FFmpegError as error:
+        raise ValueError(f"the video cannot be read: {error}") from error
+    if not frames:
+        raise ValueError("the video has no frame")
+    chosen = sorted({round(index * (len(frames) - 1) / max(1, count - 1)) for index in range(count)})
+    return _joined([frames[index] for index in chosen])
+
+
+def _small(frame: Any, height: int) -> Any:
+    picture = frame.to_image()
+    return picture.resize((max(1, round(picture.width * height / picture.height)), height))
+
+
+def _joined(pictures: list[Any]) -> bytes:
+    from PIL import Image
+
+    width = sum(picture.width for picture in pictures) + _GAP * (len(pictures) - 1)
+    whole = Image.new("RGB", (width, pictures[0].height), "white")
+    left = 0
+    for picture in pictures:
+        whole.paste(picture, (left, 0))
+        left += picture.width + _GAP
+    data = io.BytesIO()
+    whole.save(data, "JPEG", quality=_QUALITY, optimize=True)
+    return data.getvalue()

@@ -1,6 +1,6 @@
 """Train the autoencoder of programs and write its weights into the package.
 
-    python tools/train_program_vae.py --programs 100000 --epochs 10
+    python research/train_program_vae.py --programs 100000 --epochs 10
 
 Programs are drawn from the grammar, without repetition; 2,000 others measure the reconstruction: the share of programs that
 decode to themselves from the mean of their encoding, and the share of nodes that do before the first difference. The last

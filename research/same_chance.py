@@ -11,7 +11,7 @@ the differences between the algorithms. Writes a page and a plot into ``--out`` 
 every pair into ``--work`` (``same_chance.json``). The plot shows the environments of the work folder. Each pair is stored
 in ``--work`` when it ends, so an interrupted run continues from there.
 
-    python tools/same_chance.py --env Hopper-v5
+    python research/same_chance.py --env Hopper-v5
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "unit" / "trainer"), str(ROOT / "benchmarks"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "tests" / "unit" / "trainer"), str(ROOT / "benchmarks"), str(ROOT / "research")]
 
 import learning_comparison  # noqa: E402
-from learning_comparison import hyperparameters  # noqa: E402
+from support.equal_settings import hyperparameters  # noqa: E402
 
 compare = functools.partial(learning_comparison.compare, paired=True)
 
@@ -40,25 +40,14 @@ def pair(environment: str, seed: int, *, steps: int, episodes: int) -> dict[str,
     :returns: ``returns`` of each episode by backend, ``state`` and ``actions`` with the largest differences after each
         update: of anything that both keep (see `Twin.difference`), and of the actions in all steps until then.
     """
-    import pytest
-    from dressage.envs.options import EnvOptions
     from dressage.training.hyperparameters import Hyperparameters
-    from sb3_twin import Twin
+    from sb3_twin import train_pair
     from support.ours import REWARDS, returns_of
 
     values = hyperparameters(environment)
-    state, actions = [], []
-    with pytest.MonkeyPatch.context() as patch:
-        twin = Twin(
-            environment, REWARDS[environment], Hyperparameters.from_dict(values), EnvOptions(), seed, patch,
-            follow=True, dtype=np.float32,
-        )  # fmt: skip
-        while twin.ours.env.steps < steps:
-            twin.advance()
-            state.append(twin.difference())
-            actions.append(twin.largest_action_difference)
-        policies = {"jax": twin.our_policy(), "sb3": twin.sb3_policy()}
-        returns = {name: returns_of(policy, environment, episodes) for name, policy in policies.items()}
+    h = Hyperparameters.from_dict(values)
+    policies, state, actions = train_pair(environment, REWARDS[environment], h, seed, steps=steps)
+    returns = {name: returns_of(policy, environment, episodes) for name, policy in policies.items()}
     return {"seed": seed, "returns": returns, "state": state, "actions": actions, "hyperparameters": values}
 
 
@@ -95,7 +84,7 @@ def write_page(path: Path, rows: dict[str, Any]) -> None:
     lines = [
         "# Trainings with the same random numbers",
         "",
-        "`tools/same_chance.py` writes this page. It compares pairs of whole trainings, one by the stacked PPO and one by "
+        "`research/same_chance.py` writes this page. It compares pairs of whole trainings, one by the stacked PPO and one by "
         "Stable-Baselines3's own `PPO.learn` under `VecNormalize`, in float32, with the hyperparameters of the "
         "[comparison of independent seeds](README.md). The two of a pair have the same first weights, noise, minibatch orders "
         "and steps of the simulator: SB3's environments take each step from the state of ours, with our action, and the page "

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 
-PATH = Path(__file__).parents[3] / "tools" / "checkpoint_choice.py"
+from research import checkpoint_choice as tool
 
 
-@pytest.fixture(scope="module")
-def tool():
-    spec = importlib.util.spec_from_file_location("checkpoint_choice", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def training(tool, *checkpoints):
+def training(*checkpoints):
     member = v1.Member(name="sessions/s/iterations/1/assignments/train/members/a-s0", policy="p")
     for place, scores in enumerate(checkpoints, start=1):
         evaluation = member.evaluations.add(env_step=100 * place)
@@ -32,19 +21,19 @@ def training(tool, *checkpoints):
 
 
 @pytest.mark.parametrize(("on_search_seeds", "step"), [({100: 0.6, 200: 0.5}, 100), ({100: 0.4, 200: 0.5}, 200)])
-def test_the_best_is_chosen_only_if_it_is_better_on_search_seeds(tool, monkeypatch, on_search_seeds, step):
-    fell = training(tool, (0.8, 0.6), (0.2, 0.4))
+def test_the_best_is_chosen_only_if_it_is_better_on_search_seeds(monkeypatch, on_search_seeds, step):
+    fell = training((0.8, 0.6), (0.2, 0.4))
     assert fell.marks == ((100, pytest.approx(0.7)), (200, pytest.approx(0.3))) and fell.best == 100
     seeds = []
     monkeypatch.setattr(tool, "score", lambda _, mark, played: seeds.append(played) or on_search_seeds[mark])
     assert tool.chosen(fell) == step and set(seeds) == {range(1_000_000, 1_000_004)}
 
 
-def test_a_last_checkpoint_that_is_the_best_is_kept(tool):
-    rose = training(tool, (0.2, 0.4), (0.8, 0.6))
+def test_a_last_checkpoint_that_is_the_best_is_kept():
+    rose = training((0.2, 0.4), (0.8, 0.6))
     assert rose.best is None and tool.chosen(rose) == rose.last == 200
 
 
-def test_the_interval_contains_the_mean_of_the_differences(tool):
+def test_the_interval_contains_the_mean_of_the_differences():
     low, high = tool.interval([0.0, 0.0, 0.3, -0.1])
     assert low < 0.05 < high and tool.interval([0.2, 0.2]) == (pytest.approx(0.2), pytest.approx(0.2))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).parents[3]
-_spec = importlib.util.spec_from_file_location("learning_comparison", ROOT / "tools" / "learning_comparison.py")
-comparison = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(comparison)
+from research import learning_comparison as comparison
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=7))

@@ -6,7 +6,7 @@ evaluation seeds, where the better one is chosen as a session chooses it, then f
 episodes; a session itself judges three of its evaluation episodes. Where the last checkpoint is chosen, the difference is 0.
 Prints a table, and the mean difference with its 95 % bootstrap interval over trainings.
 
-    python tools/checkpoint_choice.py out/examples/backflip out/examples/sit_up
+    python research/checkpoint_choice.py out/examples/backflip out/examples/sit_up
 """
 
 from __future__ import annotations

@@ -1,42 +1,25 @@
-"""Experiments of searches over programs: limits, successes against programs evaluated, and the page of a report."""
+"""Searches over programs: successes against programs evaluated, and the page of a report."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from dressage import errors
-from dressage.cli import experiment_report
-from dressage.cli.main import invoke
-from dressage.experiments import program_report, statistics
-from dressage.experiments.analysis import Results
-from dressage.experiments.cells import Cell, cells, limits_of
-from dressage.experiments.published import load_published
+from dressage.experiments.analysis import Results, analyse
+from dressage.experiments.cells import cells, limits_of
 from dressage.experiments.records import Record, ResultFolder
 from dressage.experiments.schema import load_experiment
-from dressage.experiments.successes import Success, are_programs, successes
-from scipy import stats
+from dressage.experiments.statistics import Interval
 
-REPOSITORY = Path(__file__).parents[3]
-CONTENT: dict[str, Any] = {
-    "name": "climbs",
-    "environments": ["karel/DoorKey"],
-    "methods": [{"name": "scheduled", "method": "program", "settings": {"seed_programs": 0}}],
-    "runs": 2,
-    "budget": {"programs": 5000},
-}
+from research import page
+from research.programs import Success, are_programs, successes, verdict
+from research.published import load_published
 
-
-def planned(tmp_path: Path, **changes: Any) -> list[Cell]:
-    path = tmp_path / "climbs.yaml"
-    path.write_text(yaml.safe_dump(CONTENT | changes))
-    return cells(load_experiment(path))
+REPOSITORY = Path(__file__).parents[2]
 
 
 def run(method: str, number: int, *, solved: int | None, reached: int | None = None, **more: Any) -> Record:
@@ -92,25 +75,6 @@ def rows_of(records: list[Record]) -> list[Success]:
     return successes(Results(records), "scheduled")
 
 
-def test_programs_are_a_limit_and_no_part_of_the_id(tmp_path: Path) -> None:
-    first, _ = planned(tmp_path)
-    assert limits_of(first.spec) == {"programs": 5000} and first.spec.program.budget == 5000
-    larger = planned(tmp_path, budget={"programs": 10**6})
-    assert [cell.session for cell in larger] == [cell.session for cell in planned(tmp_path)]
-    setting = [{**CONTENT["methods"][0], "settings": {"budget": 3}}]
-    with pytest.raises(errors.InvalidArgument, match=r"settings\.budget: a limit, not a setting.*budget\.programs"):
-        planned(tmp_path, methods=setting)
-    with pytest.raises(errors.InvalidArgument, match=r"budget\.programs: the method 'code' has no program budget"):
-        planned(tmp_path, methods=[{"name": "x", "method": "code"}])
-
-
-@pytest.mark.parametrize(("count", "trials"), [(0, 8), (3, 8), (8, 8), (17, 32)])
-def test_the_interval_of_a_share_is_that_of_scipy(count: int, trials: int) -> None:
-    expected = stats.binomtest(count, trials).proportion_ci(method="wilson")
-    interval = statistics.wilson(count, trials)
-    assert (interval.value, interval.low, interval.high) == pytest.approx((count / trials, *expected), abs=1e-12)
-
-
 def test_runs_count_as_solved_from_the_program_that_solves_them() -> None:
     scheduled, seeded = rows_of(two_methods())
     assert (scheduled.runs, scheduled.solved, scheduled.reached) == (8, 2, 3)
@@ -128,10 +92,10 @@ def test_differences_are_those_from_the_reference() -> None:
     scheduled, seeded = rows_of(two_methods())
     assert scheduled.solved_difference is None and seeded.solved_difference is not None
     assert seeded.solved_difference.difference.value == pytest.approx(5 / 8)
-    assert program_report.verdict(seeded.solved_difference.difference) == "more"
+    assert verdict(seeded.solved_difference.difference) == "more"
     assert seeded.reached_difference is not None and seeded.reached_difference.difference.value == pytest.approx(4 / 8)
-    assert program_report.verdict(statistics.Interval(0.5, -0.1, 0.9)) == ""
-    assert program_report.verdict(statistics.Interval(-0.5, -0.9, -0.1)) == "fewer"
+    assert verdict(Interval(0.5, -0.1, 0.9)) == ""
+    assert verdict(Interval(-0.5, -0.9, -0.1)) == "fewer"
 
 
 def test_rounding_of_a_mean_return_is_no_failure_to_reach() -> None:
@@ -154,15 +118,13 @@ def test_only_results_of_programs_get_their_report() -> None:
 
 
 def test_a_report_is_written_between_the_markers_of_a_page(tmp_path: Path) -> None:
-    folder = ResultFolder(tmp_path / "climbs")
-    for record in two_methods():
-        folder.add(record)
-    page = tmp_path / "docs" / "climbs.md"
-    page.parent.mkdir()
-    page.write_text(f"# Climbs\n\n{experiment_report.BEGIN}\nold\n{experiment_report.END}\n\nThe end.\n")
+    analysis = analyse(two_methods(), metric="score", reference="scheduled")
+    path = tmp_path / "docs" / "climbs.md"
+    path.parent.mkdir()
+    path.write_text(f"# Climbs\n\n{page.BEGIN}\nold\n{page.END}\n\nThe end.\n")
     for _ in range(2):  # the second time replaces the first report
-        assert invoke(["report", str(folder.path), "--reference", "scheduled", "--page", str(page)]) == 0
-    text = page.read_text()
+        page.write(analysis, [], path.with_suffix(""), path)
+    text = path.read_text()
     assert text.startswith("# Climbs\n") and text.endswith("\nThe end.\n") and "old" not in text
     assert text.count("## Solved runs") == 1
     assert "| karel/DoorKey | scheduled | 3/8 | 2/8 | more than 100,000 | 900 |" in text
@@ -174,28 +136,11 @@ def test_a_report_is_written_between_the_markers_of_a_page(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "docs" / "climbs").iterdir()] == ["karel-DoorKey.png"]
 
 
-def test_a_report_folder_has_the_curves_as_a_table(tmp_path: Path) -> None:
-    folder = ResultFolder(tmp_path / "climbs")
-    for record in two_methods():
-        folder.add(record)
-    assert invoke(["report", str(folder.path), "--out", str(tmp_path / "report")]) == 0
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "report" / "curves.csv").read_text())))
-    last = [row for row in rows if row["programs"] == "100000"]
-    assert [(row["method"], row["solved"], row["reached"]) for row in last] == [
-        ("scheduled", "0.25", "0.375"),
-        ("seeded", "0.875", "0.875"),
-    ]
-    assert (tmp_path / "report" / "report.md").read_text().startswith("# climbs\n")
-
-
-def test_a_page_without_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = ResultFolder(tmp_path / "climbs")
-    folder.add(run("scheduled", 0, solved=400))
-    page = tmp_path / "page.md"
-    page.write_text("# A page\n")
-    assert invoke(["report", str(folder.path), "--page", str(page)]) == 1
-    assert "--page: no place for the report" in capsys.readouterr().err
-    assert page.read_text() == "# A page\n"
+def test_a_page_without_markers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text("# A page\n")
+    with pytest.raises(errors.InvalidArgument, match="--page: no place for the report"):
+        page.around_report(path)
 
 
 def test_the_experiment_of_the_repository_begins_with_whole_runs() -> None:
@@ -211,4 +156,4 @@ def test_the_experiment_of_the_repository_begins_with_whole_runs() -> None:
     planned_cells = {cell.session for cell in entries}
     results = ResultFolder(REPOSITORY / "experiments" / "results" / "programs").records()
     assert {record.cell for record in results} <= planned_cells
-    experiment_report.around_report(REPOSITORY / "docs" / "evidence" / "programs.md")
+    page.around_report(REPOSITORY / "docs" / "evidence" / "programs.md")
