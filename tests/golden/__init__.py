@@ -1,0 +1,1 @@
+"""Golden files, their recorder and the test that compares them; see `record`."""
