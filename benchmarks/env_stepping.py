@@ -19,8 +19,8 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 from dressage.envs import load_card, make_batch
+from dressage.envs.catalogue import catalogue
 from dressage.envs.loading import load_model
-from dressage.envs.tasks import task
 from mujoco.batch import Batch
 
 
@@ -38,7 +38,7 @@ def ours(env_id: str, field: str, count: int, threads: int, actions: np.ndarray)
 
 
 def bare(env_id: str, count: int, threads: int, actions: np.ndarray) -> Callable[[], int]:
-    model = load_model(task(env_id).xml)
+    model = load_model(catalogue()[env_id].model_file)
     substeps = round(load_card(env_id).time_step / model.opt.timestep)
     batch = Batch(model, count, threads)
     batch.reset()

@@ -26,6 +26,7 @@ _DIGITS = 10
 def poses() -> dict[str, Any]:
     """Return, by environment or model file: the states, and what `mj_forward` gives at each."""
     import mujoco
+    from dressage.envs.catalogue import catalogue
     from dressage.envs.tasks import SIMULATED_IDS, task
     from dressage.envs.trajectory import load_check_trajectories
 
@@ -34,7 +35,7 @@ def poses() -> dict[str, Any]:
         episode = load_check_trajectories(env_id)["untrained"][0]
         rows = np.linspace(0, episode.num_steps - 1, _FRAMES).round().astype(int)
         entry = _entry(task(env_id).load(), episode.qpos[rows], episode.qvel[rows], episode.action[rows])
-        result[env_id] = {"file": f"libs/dressage/envs/data/models/{task(env_id).xml}", **entry}
+        result[env_id] = {"file": str(catalogue()[env_id].model_file.relative_to(ROOT)), **entry}
     model = mujoco.MjModel.from_xml_path(str(MODELS / "cart.xml"))
     result["mjcf:cart"] = {"file": str((MODELS / "cart.xml").relative_to(ROOT)), **_entry(model, *_random(model))}
     return result

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from dressage.envs.cards import EnvironmentCard, load_card
-from dressage.envs.generate import DATA, card_text
+from dressage.envs.catalogue import catalogue
+from dressage.envs.generate import card_text
 from dressage.envs.packs.registry import PACKS
 from dressage.pack_process import pack_process
 from dressage.sandbox.pipe import ChannelClosed
@@ -45,12 +46,12 @@ def card_of(running: SandboxProcess, env_id: str) -> EnvironmentCard:
 
 def write(running: SandboxProcess, card: EnvironmentCard) -> None:
     """Write a card and its check episodes into the package."""
-    (DATA / "cards" / f"{card.id}.json").write_text(card_text(card), "utf-8")
+    entry = catalogue()[card.id]
+    entry.card_file.write_text(card_text(card), "utf-8")
     running.channel.send({"environment": card.id, "folder": card.id})
     running.channel.recv(timeout=_SECONDS)
-    folder = DATA / "trajectories" / card.id
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(running.scratch / card.id, folder)
+    shutil.rmtree(entry.trajectories, ignore_errors=True)
+    shutil.copytree(running.scratch / card.id, entry.trajectories)
 
 
 def _unmeasured(card: EnvironmentCard) -> EnvironmentCard:

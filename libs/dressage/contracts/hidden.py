@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dressage.envs.catalogue import catalogue
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 HIDDEN: tuple[Path, ...] = (
     _PACKAGE / "envs" / "small",
-    _PACKAGE / "envs" / "data" / "trajectories",
     _PACKAGE / "episodes",
+    *(entry.trajectories for entry in catalogue().values()),
 )
 """Folders to hide from generated code."""

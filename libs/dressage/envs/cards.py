@@ -13,70 +13,28 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from dataclasses import field as with_default
-from importlib import resources
 from typing import Any, Literal
 
 from dressage.envs import custom
+from dressage.envs.catalogue import catalogue
 from dressage.envs.forms import check_forms
 from dressage.envs.packs.batched import tasks
-from dressage.envs.packs.registry import PACK_ENVIRONMENT_IDS, PACKS
+from dressage.envs.packs.registry import PACKS
 from dressage.errors import InvalidArgument, NotFound
 
-REWARD_ENVIRONMENT_IDS: tuple[str, ...] = (
-    "HalfCheetah-v5",
-    "Hopper-v5",
-    "InvertedPendulum-v5",
-    "Walker2d-v5",
-    "Swimmer-v5",
-    "InvertedDoublePendulum-v5",
-    "Reacher-v5",
-    "Ant-v5",
-    "Humanoid-v5",
-    "HumanoidStandup-v5",
-    "Pusher-v5",
-    "CartPole-v1",
-)
-"""Environments that support the method ``reward``: they have a batch, a preset and null controls."""
+_OWN = tuple(entry for entry in catalogue().values() if not entry.pack)
 
-SEARCH_ENVIRONMENT_IDS: tuple[str, ...] = (
-    "MountainCar-v0",
-    "MountainCarContinuous-v0",
-    "FrozenLake-v1",
-    "Nim-v0",
-    "Pong5-v0",
-    "Maze3x3-v0",
-    *(f"NoiseWorld{board}-v0" for board in range(7)),
-)
-"""Environments that only support methods without a reward of their own, see `EnvironmentCard.methods`."""
+REWARD_ENVIRONMENT_IDS: tuple[str, ...] = tuple(entry.id for entry in _OWN if "reward" in entry.methods)
+"""Environments that support the method ``reward``: they have a batch, a preset and null controls; without those of packs."""
 
-PROGRAM_ENVIRONMENT_IDS: tuple[str, ...] = (
-    "karel/StairClimber",
-    "karel/Maze",
-    "karel/FourCorners",
-    "karel/TopOff",
-    "karel/Harvester",
-    "karel/CleanHouse",
-    "karel/DoorKey",
-    "karel/OneStroke",
-    "karel/Seeder",
-    "karel/Snake",
-    "karel/PathFollow",
-    "karel/WallAvoider",
-    "minigrid/LavaGap",
-    "minigrid/PutNear",
-    "minigrid/RedBlueDoor",
-)
+SEARCH_ENVIRONMENT_IDS: tuple[str, ...] = tuple(entry.id for entry in _OWN if entry.methods == ("parameters", "code"))
+"""Environments that only support methods without a reward of their own, without those of packs."""
+
+PROGRAM_ENVIRONMENT_IDS: tuple[str, ...] = tuple(entry.id for entry in _OWN if entry.methods == ("program",))
 """Tasks of programs (`dressage.programs`); they only support the method ``program``."""
 
-ENVIRONMENT_IDS: tuple[str, ...] = (
-    *REWARD_ENVIRONMENT_IDS,
-    *SEARCH_ENVIRONMENT_IDS,
-    *PACK_ENVIRONMENT_IDS,
-    *PROGRAM_ENVIRONMENT_IDS,
-)
+ENVIRONMENT_IDS: tuple[str, ...] = tuple(catalogue())
 """Environments that have a card, in the order in which they are listed."""
-
-_NOT_DRAWN = frozenset({*SEARCH_ENVIRONMENT_IDS, *PROGRAM_ENVIRONMENT_IDS, "CartPole-v1"})
 
 OptionValue = int | float | bool
 
@@ -181,7 +139,8 @@ class EnvironmentCard:
         be tried."""
         if self.pack:
             return PACKS[self.pack].camera or self.id in PACKS[self.pack].models
-        return self.id not in _NOT_DRAWN and "program" not in self.methods
+        entry = catalogue().get(self.id)
+        return "program" not in self.methods and (entry is None or entry.simulated)
 
     @property
     def field_names(self) -> tuple[str, ...]:
@@ -305,7 +264,7 @@ def _custom_card(env_id: str) -> EnvironmentCard:
 
 @functools.cache
 def _read_card(env_id: str) -> EnvironmentCard:
-    text = resources.files("dressage.envs").joinpath("data", "cards", f"{env_id}.json").read_text("utf-8")
+    text = catalogue()[env_id].card_file.read_text("utf-8")
     return EnvironmentCard.from_dict(json.loads(text))
 
 

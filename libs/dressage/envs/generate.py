@@ -27,19 +27,17 @@ from dressage.envs.cards import (
     OptionValue,
     load_card,
 )
+from dressage.envs.catalogue import Entry, catalogue
 from dressage.envs.layout import layout_of
-from dressage.envs.loading import model_file
 from dressage.envs.options import EnvOptions
 from dressage.envs.plain import is_plain, plain
 from dressage.envs.plain.base import PlainEnvironment
 from dressage.envs.stock import make_by_id
-from dressage.envs.tasks import SIMULATED_IDS
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Task
 from dressage.envs.trajectory import CHECK_KINDS, Trajectory
 from dressage.envs.vector import Adapter
 
-DATA = Path(__file__).parent / "data"
 _EPISODES = 20
 _CHECK_STEPS = 150
 _SEEDS = (11, 12)
@@ -51,11 +49,6 @@ _SETTLED_STEPS = 20
 _PLAIN_CHECK_STEPS = 50
 # Numbers in a check episode at most: a robot whose observation is long gets a shorter one.
 _CHECK_NUMBERS = 30_000
-_SEARCH_METHODS = ("parameters", "code")
-# Mean returns from which an environment counts as solved, where they differ from the registered threshold: 250 is the
-# target of published searches of Swimmer's parameters (the registered 360 is beyond what they reach), 9000 is near the most
-# that 1000 steps of InvertedDoublePendulum give, about 9350. Pusher's registered 0 cannot be reached: every reward is negative.
-_TARGETS: dict[str, float | None] = {"Swimmer-v5": 250.0, "InvertedDoublePendulum-v5": 9000.0, "Pusher-v5": None}
 _OPTION_NAMES = ("terminate_when_unhealthy", "reset_noise_scale")
 
 
@@ -77,17 +70,15 @@ def build_card(env_id: str, *, measure: bool = True) -> EnvironmentCard:
         options = {"max_episode_steps": steps, **_options(type(stock))}
         card = card_of_task(task_of(env_id), stock.model, time_step=float(stock.dt), options=options)
         _verify(card, stock)
-    card = replace(card, methods=_methods(env_id), target=_target(env_id, env.spec.reward_threshold))
+    entry = catalogue()[env_id]
+    card = replace(card, methods=entry.methods, target=_target(entry, env.spec.reward_threshold))
     env.close()
     return with_scales(card) if measure else card
 
 
-def _methods(env_id: str) -> tuple[str, ...]:
-    return ("reward", *_SEARCH_METHODS) if env_id in REWARD_ENVIRONMENT_IDS else _SEARCH_METHODS
-
-
-def _target(env_id: str, registered: float | None) -> float | None:
-    return _TARGETS.get(env_id, None if registered is None else float(registered))
+def _target(entry: Entry, registered: float | None) -> float | None:
+    target = registered if entry.target is None else entry.target
+    return None if target is None or math.isinf(target) else float(target)
 
 
 def card_of_plain(entry: PlainEnvironment, env: Any, *, max_episode_steps: int) -> EnvironmentCard:
@@ -250,23 +241,14 @@ def _episodes(card: EnvironmentCard, kind: str, seeds: Sequence[int], steps: int
     return episodes
 
 
-def _card_path(env_id: str) -> Path:
-    return DATA / "cards" / f"{env_id}.json"
-
-
 def write(env_id: str) -> None:
     """Write the card, then the check trajectories of one environment."""
-    path = _card_path(env_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = catalogue()[env_id].card_file
     # Policies and recordings read the card, so it is written twice: first without scales.
     path.write_text(card_text(build_card(env_id, measure=False)), "utf-8")
     card = build_card(env_id)
     path.write_text(card_text(card), "utf-8")
-    write_check_episodes(card, DATA / "trajectories" / env_id)
-    if env_id in SIMULATED_IDS:
-        target = DATA / "models" / task_of(env_id).xml
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(model_file(target.name).read_bytes())
+    write_check_episodes(card, catalogue()[env_id].trajectories)
 
 
 def write_check_episodes(card: EnvironmentCard, folder: Path) -> None:
@@ -291,7 +273,7 @@ def _check_steps(card: EnvironmentCard) -> int:
 def differences(env_id: str) -> list[str]:
     """Return the differences between the card on disk and the live environment; empty when it is current."""
     try:
-        on_disk = json.loads(_card_path(env_id).read_text("utf-8"))
+        on_disk = json.loads(catalogue()[env_id].card_file.read_text("utf-8"))
     except FileNotFoundError:
         return [f"{env_id}: no card on disk"]
     live = json.loads(card_text(build_card(env_id)))

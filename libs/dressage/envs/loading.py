@@ -6,7 +6,6 @@ a running simulation are unchanged: the handler is in place during the loading o
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from dressage.errors import InvalidArgument, Unavailable
-from dressage.installation import install_command
 
 # The handler is one for the whole process.
 _LOCK = threading.RLock()
@@ -56,27 +54,8 @@ def load_compiled(path: Path) -> Any:
         raise InvalidArgument(message, field="environment", expected="a model that this MuJoCo compiled") from error
 
 
-def model_file(xml: str) -> Path:
-    """Return where the Gymnasium distribution keeps one of its models, without importing Gymnasium.
-
-    :param xml: file name.
-    :raises Unavailable: when Gymnasium is not installed.
-    """
-    spec = importlib.util.find_spec("gymnasium")
-    if spec is None or spec.origin is None:
-        raise Unavailable(
-            f"gymnasium, which carries the robots' models, is not installed: {install_command('trainer')}"
-        )
-    return Path(spec.origin).parent / "envs" / "mujoco" / "assets" / xml
-
-
-def load_model(xml: str) -> Any:
-    """Compile one of the models that the Gymnasium distribution carries.
-
-    :param xml: file name.
-    :raises Unavailable: when Gymnasium is not installed.
-    """
-    path = model_file(xml)
+def load_model(path: Path) -> Any:
+    """Compile a model of the catalogue."""
     import mujoco
 
     with quiet_loading():

@@ -15,7 +15,6 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 
 from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard, load_card
+from dressage.envs.catalogue import catalogue
 from dressage.envs.state import Array, _unknown_field
 from dressage.errors import InvalidArgument
 from dressage.parsing import ONE_PARSER
@@ -185,9 +185,7 @@ def load_check_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
     load_card(env_id)
     if custom.is_custom(env_id):
         return _check_files(custom.folder_of(env_id) / custom.TRAJECTORIES)
-    folder = resources.files("dressage.envs").joinpath("data", "trajectories", env_id)
-    with resources.as_file(folder) as path:
-        return _check_files(path)
+    return _check_files(catalogue()[env_id].trajectories)
 
 
 def _check_files(folder: Path) -> dict[str, list[Trajectory]]:

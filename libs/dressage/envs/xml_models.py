@@ -13,12 +13,12 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dressage.envs import custom
 from dressage.envs.cards import load_card
+from dressage.envs.catalogue import catalogue
 from dressage.envs.loading import quiet_loading
 from dressage.errors import FailedPrecondition, InvalidArgument
 
@@ -50,13 +50,10 @@ def xml_model(env_id: str) -> XmlModel:
     :raises FailedPrecondition: ``NO_XML_MODEL`` if there is none, and why.
     :raises InvalidArgument: for a damaged archive.
     """
-    from dressage.envs.tasks import SIMULATED_IDS, task
-
     card = load_card(env_id)
-    if env_id in SIMULATED_IDS:
-        name = task(env_id).xml
-        text = resources.files("dressage.envs").joinpath("data", "models", name).read_text("utf-8")
-        return XmlModel(name, text, {})
+    entry = catalogue().get(env_id)
+    if entry is not None and entry.simulated:
+        return XmlModel(entry.model, entry.model_file.read_text("utf-8"), {})
     if card.pack and card.has_video:
         message = f"environment: the model of {env_id} is in the environment pack {card.pack}, where the renderer runs"
         raise FailedPrecondition(message, reason=_NO_MODEL)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import resources
-from pathlib import Path
 
 from dressage.envs.cards import PROGRAM_ENVIRONMENT_IDS, ActionComponent, EnvironmentCard
+from dressage.envs.catalogue import catalogue
 from dressage.programs.families import ProgramTask, program_task
 
 _INTENTS = {
@@ -70,17 +69,10 @@ def card_text(card: EnvironmentCard) -> str:
     return json.dumps(card.to_dict(), indent=1, ensure_ascii=False) + "\n"
 
 
-def path_of(environment: str) -> Path:
-    """Return the file of a card."""
-    return Path(str(resources.files("dressage.envs"))) / "data" / "cards" / f"{environment}.json"
-
-
 def main() -> int:
     """Write all cards."""
     for environment in PROGRAM_ENVIRONMENT_IDS:
-        path = path_of(environment)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(card_text(build_card(environment)), "utf-8")
+        catalogue()[environment].card_file.write_text(card_text(build_card(environment)), "utf-8")
     return 0
 
 

@@ -91,24 +91,27 @@ def _add_rule(libc: ctypes.CDLL, ruleset: int, path: Path, access: int) -> None:
         os.close(descriptor)
 
 
-def _add_read_rules(libc: ctypes.CDLL, ruleset: int, path: Path, hidden: Collection[Path]) -> None:
+def _add_read_rules(
+    libc: ctypes.CDLL, ruleset: int, path: Path, hidden: Collection[Path], above: Collection[Path]
+) -> None:
     """Allow reading a path without the hidden ones below it.
 
     Rules only add rights. A folder that contains a hidden path is therefore only listed, which an import needs, and its
     entries get rules of their own. Links get none: the right of a file is that of the place it is in.
 
-    :param path: without links, as the hidden ones.
+    :param path: without links, as the hidden ones; not below one of them.
+    :param above: the folders that contain a hidden path. Sets, since every path of the package is looked up in them.
     """
-    if any(path.is_relative_to(entry) for entry in hidden):
+    if path in hidden:
         return
-    if not any(entry.is_relative_to(path) for entry in hidden):
+    if path not in above:
         _add_rule(libc, ruleset, path, _READ)
         return
     _add_rule(libc, ruleset, path, _READ_DIR)
     with os.scandir(path) as entries:
         names = [entry.name for entry in entries if not entry.is_symlink()]
     for name in names:
-        _add_read_rules(libc, ruleset, path / name, hidden)
+        _add_read_rules(libc, ruleset, path / name, hidden, above)
 
 
 def restrict(
@@ -136,8 +139,10 @@ def restrict(
     )
     try:
         out_of_sight = frozenset(path.resolve() for path in hidden)
-        for path in read_only:
-            _add_read_rules(libc, ruleset, path.resolve(), out_of_sight)
+        above = frozenset(parent for path in out_of_sight for parent in path.parents)
+        for path in map(Path.resolve, read_only):
+            if not out_of_sight.intersection(path.parents):
+                _add_read_rules(libc, ruleset, path, out_of_sight, above)
         for path in devices:
             _add_rule(libc, ruleset, path, _DEVICE & files)
         _add_rule(libc, ruleset, scratch, _SCRATCH & files)

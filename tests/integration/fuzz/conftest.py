@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dressage.envs
 import dressage_judge.wiring
 import dressage_llm_agent.wiring
 import dressage_orchestrator.wiring
@@ -22,6 +21,7 @@ import pytest
 import pytest_asyncio
 from dressage.api.v1 import session_service_pb2, session_service_pb2_grpc
 from dressage.artifacts import DirectoryStore
+from dressage.envs.catalogue import catalogue
 from dressage.serving.channels import connect
 from dressage_judge.settings import Settings as JudgeSettings
 from dressage_llm_agent.settings import Settings as AgentSettings
@@ -32,7 +32,7 @@ from dressage_renderer.settings import Settings as RendererSettings
 from tests.fakes.specs import reward_session
 
 _EXISTING = "fuzzed"
-_TRAJECTORY = Path(dressage.envs.__file__).parent / "data/trajectories/CartPole-v1/random_0.npz"
+_TRAJECTORY = catalogue()["CartPole-v1"].trajectories / "random_0.npz"
 
 
 @dataclass(frozen=True)

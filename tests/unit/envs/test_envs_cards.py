@@ -20,8 +20,9 @@ from dressage.envs import (
     load_check_trajectories,
     make_batch,
 )
+from dressage.envs.catalogue import FOLDER, catalogue
 from dressage.envs.describe import describe
-from dressage.envs.generate import DATA, build_card, differences
+from dressage.envs.generate import build_card, differences
 from dressage.errors import InvalidArgument, NotFound
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,7 +84,7 @@ def test_positive_pitch_lifts_the_nose(env_id: str) -> None:
     from dressage.envs.loading import load_model
     from dressage.envs.tasks import task
 
-    model = load_model(task(env_id).xml)
+    model = load_model(catalogue()[env_id].model_file)
     data = mujoco.MjData(model)
     data.joint("rooty").qpos[0] += 0.3
     mujoco.mj_forward(model, data)
@@ -268,4 +269,4 @@ def test_a_state_is_read_only_and_selects_rows() -> None:
 
 
 def test_the_data_folder_stays_small() -> None:
-    assert sum(path.stat().st_size for path in DATA.rglob("*") if path.is_file()) < 4_600_000
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 4_600_000

@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 from dressage.envs import EnvOptions, load_card, make_batch
+from dressage.envs.catalogue import catalogue
 from dressage.envs.free_body import euler_angles, nearest_angles, rotation_between
 from dressage.envs.layout import layout_of
 from dressage.envs.loading import load_model
@@ -85,7 +86,7 @@ def test_rotations_between_orientations_are_mujocos(x: float, y: float, z: float
 @pytest.mark.parametrize("env_id", ["Ant-v5", "Humanoid-v5", "HumanoidStandup-v5"])
 def test_the_words_of_the_card_hold_on_the_live_model(env_id: str) -> None:
     """Turn the torso by each angle of the card, and see where its sides go."""
-    model = load_model(task(env_id).xml)
+    model = load_model(catalogue()[env_id].model_file)
     data = mujoco.MjData(model)
     fields = {entry.field.name: entry for entry in task(env_id).fields(layout_of(model))}
     rises = {"roll": (0.0, 1.0, 0.0), "pitch": (1.0, 0.0, 0.0)}
@@ -135,7 +136,7 @@ def test_angles_start_anew_with_an_episode_and_go_on_after_a_snapshot() -> None:
 
 
 def test_the_legs_of_ant_are_where_the_card_says() -> None:
-    model = load_model("ant.xml")
+    model = load_model(catalogue()["Ant-v5"].model_file)
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     layout = layout_of(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from dressage.envs import adding, load_card, xml_models
 from dressage.envs.custom import VARIABLE, XML_FILE, folder_of
-from dressage.envs.loading import model_file, quiet_loading
+from dressage.envs.loading import quiet_loading
 from dressage.envs.tasks import SIMULATED_IDS, task
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
 
@@ -59,7 +60,8 @@ def unpacked(model: xml_models.XmlModel, folder: Path) -> mujoco.MjModel:
 @pytest.mark.parametrize("env_id", SIMULATED_IDS)
 def test_the_stock_xml_is_that_of_the_installed_gymnasium(env_id: str) -> None:
     model = xml_models.xml_model(env_id)
-    assert model.xml.encode() == model_file(task(env_id).xml).read_bytes()
+    assets = Path(str(importlib.util.find_spec("gymnasium").origin)).parent / "envs" / "mujoco" / "assets"
+    assert model.xml.encode() == (assets / model.path).read_bytes()
     assert not model.files and "file=" not in model.xml
 
 

@@ -7,15 +7,16 @@ import sys
 
 import pytest
 from dressage.envs.cards import PROGRAM_ENVIRONMENT_IDS, load_card
+from dressage.envs.catalogue import catalogue
 from dressage.errors import InvalidArgument, NotFound
-from dressage.programs.cards import build_card, card_text, path_of
+from dressage.programs.cards import build_card, card_text
 from dressage.programs.families import FAMILIES, program_task
 from dressage.programs.recorded import recorded_replies
 
 
 @pytest.mark.parametrize("environment", PROGRAM_ENVIRONMENT_IDS)
 def test_cards_are_current(environment: str) -> None:
-    assert path_of(environment).read_text("utf-8") == card_text(build_card(environment))
+    assert catalogue()[environment].card_file.read_text("utf-8") == card_text(build_card(environment))
     card = load_card(environment)
     assert card.methods == ("program",) and not card.has_video and card.target == 1.0
     assert len(recorded_replies(environment).replies) >= 32

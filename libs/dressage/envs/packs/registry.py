@@ -7,10 +7,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from dressage.envs.catalogue import catalogue
 from dressage.errors import FailedPrecondition, NotFound
 from dressage.places import data_dir
 
@@ -30,26 +31,34 @@ class Pack:
 
     :param title: content in a few words.
     :param megabytes: size on disk, about.
-    :param environments: ids of its environments.
     :param single: whether its simulator runs one episode at a time in a process.
     :param batched: whether its simulator steps many environments at once, so that rewards train on them.
     :param python: minor version of Python that its packages need; empty: any that runs Dressage.
     :param gigabytes: memory limit of its processes.
-    :param models: files of MuJoCo models in the pack's folder, by environment, from which recorded states are drawn. Those
-        in the folder `MODELS` are written by the simulator when the pack is installed.
-    :param camera: whether the simulator's own camera draws recorded states where there is no such file.
+    :param camera: whether the simulator's own camera draws recorded states where there is no model.
     """
 
     name: str
     title: str
     megabytes: int
-    environments: tuple[str, ...]
     single: bool = False
     batched: bool = False
     python: str = ""
     gigabytes: int = 2
-    models: Mapping[str, str] = field(default_factory=dict)
     camera: bool = False
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Ids of its environments, in the order of listings."""
+        return tuple(entry.id for entry in catalogue().values() if entry.pack == self.name)
+
+    @property
+    def models(self) -> Mapping[str, str]:
+        """Files of MuJoCo models in the pack's folder, by environment, from which recorded states are drawn.
+
+        The simulator writes those in the folder `MODELS` when the pack is installed.
+        """
+        return {name: catalogue()[name].model for name in self.environments if catalogue()[name].model}
 
     @property
     def written_models(self) -> Mapping[str, str]:
@@ -71,39 +80,26 @@ class Pack:
 PACKS = {
     pack.name: pack
     for pack in (
-        Pack(
-            "robotics", "PointMaze of Gymnasium-Robotics", 220, ("PointMaze_Large-v3", "PointMaze_Large_Diverse_G-v3")
-        ),
-        Pack(
-            "metaworld",
-            "robot arm tasks of Meta-World",
-            280,
-            tuple(f"metaworld-{task}-v3" for task in ("button-press", "door-open", "drawer-open", "pick-place")),
-        ),
-        Pack("glucose", "insulin for type 1 diabetes, simglucose", 260, ("Glucose-adolescent2-v0",)),
-        Pack(
-            "traffic", "traffic lights of an intersection, SUMO", 900, ("Traffic-single-intersection-v0",), single=True
-        ),
+        Pack("robotics", "PointMaze of Gymnasium-Robotics", 220),
+        Pack("metaworld", "robot arm tasks of Meta-World", 280),
+        Pack("glucose", "insulin for type 1 diabetes, simglucose", 260),
+        Pack("traffic", "traffic lights of an intersection, SUMO", 900, single=True),
         Pack(
             "mjlab",
             "legged robots and cart-pole of mjlab, on MuJoCo Warp",
             5_600,
-            ("Mjlab-Velocity-Flat-Unitree-Go1",),
             single=True,
             batched=True,
             gigabytes=6,
-            models={"Mjlab-Velocity-Flat-Unitree-Go1": f"{PACKAGES}/mjlab/asset_zoo/robots/unitree_go1/xmls/go1.xml"},
         ),
         Pack(
             "isaaclab",
             "cart-pole of Isaac Lab 3, on Newton",
             7_000,
-            ("Isaac-Cartpole-Direct",),
             single=True,
             batched=True,
             python="3.12",
             gigabytes=8,
-            models={"Isaac-Cartpole-Direct": f"{MODELS}/Isaac-Cartpole-Direct.xml"},
             camera=True,
         ),
     )

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dressage.envs.cards import ActionComponent, ObservationComponent
+from dressage.envs.catalogue import catalogue
 from dressage.envs.fields import BoundField, motors
 from dressage.envs.layout import Layout
 from dressage.envs.loading import load_model
@@ -65,10 +66,8 @@ Draws = np.random.Generator | DeviceDraws
 class Task(ABC):
     """One environment; subclasses are stateless."""
 
-    env_id: str
     title: str
     description: str
-    xml: str
     termination: str
     stock_reward: str
     example_intents: tuple[str, ...]
@@ -78,9 +77,12 @@ class Task(ABC):
     # Simulator arrays that observation and step read besides qpos and qvel.
     sources: tuple[str, ...] = ()
 
+    def __init__(self, env_id: str) -> None:
+        self.env_id = env_id
+
     def load(self) -> Any:
         """Return the compiled model, an ``mujoco.MjModel``."""
-        return load_model(self.xml)
+        return load_model(catalogue()[self.env_id].model_file)
 
     def initial_qpos(self, model: Any) -> Array:
         """Return the ``qpos`` (nq,) at the start of an episode, without noise."""

@@ -36,10 +36,9 @@ class CustomModel(Task):
     example_intents = ("move forward", "stay still")
 
     def __init__(self, env_id: str) -> None:
-        self.env_id = env_id
+        super().__init__(env_id)
         self.title = f"custom model {env_id.removeprefix(custom.MODEL)}"
         self.description = "A model that its user has added."
-        self.xml = custom.MODEL_FILE
 
     def load(self) -> Any:
         return load_compiled(custom.folder_of(self.env_id) / custom.MODEL_FILE)

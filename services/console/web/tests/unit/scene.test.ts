@@ -59,7 +59,10 @@ function farthest(a: ArrayLike<number>, b: ArrayLike<number>): number {
 
 describe('poses by WebAssembly', () => {
   it('covers every environment of MuJoCo', () => {
-    const models = readdirSync(join(ROOT, 'libs/dressage/envs/data/models')).filter((name) => name.endsWith('.xml'))
+    const folders = join(ROOT, 'libs/dressage/envs/catalogue')
+    const models = readdirSync(folders, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.xml'))
+      .map((name) => name.split('/').pop())
     expect(Object.values(EXPECTED).map((entry) => entry.file.split('/').pop()).sort()).toEqual([...models, 'cart.xml'].sort())
   })
 
@@ -123,7 +126,7 @@ describe('poses by WebAssembly', () => {
 
 describe('poses that the server stored', () => {
   const recorded = (name: string) => readPoses(readFileSync(join(import.meta.dirname, `poses_${name}.npz`)))
-  const hopper = readEpisode(readFileSync(join(ROOT, 'libs/dressage/envs/data/trajectories/Hopper-v5/untrained_0.npz')))
+  const hopper = readEpisode(readFileSync(join(ROOT, 'libs/dressage/envs/catalogue/hopper/trajectories/untrained_0.npz')))
   const cart = () => {
     const states = statesFrom(EXPECTED['mjcf:cart']!.frames)
     // The last state has no action of its own: the one before it counts.
@@ -173,7 +176,7 @@ describe('the transform of the build', () => {
 })
 
 describe('a recorded episode', () => {
-  const path = join(ROOT, 'libs/dressage/envs/data/trajectories/Hopper-v5/untrained_0.npz')
+  const path = join(ROOT, 'libs/dressage/envs/catalogue/hopper/trajectories/untrained_0.npz')
   const episode = readEpisode(readFileSync(path))
 
   it('is read as the services wrote it', () => {
