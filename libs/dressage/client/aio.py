@@ -424,20 +424,25 @@ class AsyncClient:
         cases: Sequence[benchmarks_pb.BenchmarkCase],
         *,
         template: session_pb.SessionSpec | None = None,
+        name: str = "",
         staged: bool = False,
         stage_gate: float = 0.0,
+        parallel: int = 0,
         request_id: str | None = None,
     ) -> benchmarks_pb.Benchmark:
-        """Starts one session per case.
+        """Starts one session per case, or adds cases to the benchmark with the name and continues it.
 
         :param staged: stage by stage, each gated by the score so far.
         :param stage_gate: mean score that lets the next stage begin; 0: the server's default.
+        :param parallel: sessions at a time; 0: the server's setting.
         """
         request = benchmarks_pb.CreateBenchmarkRequest(
             cases=[names.with_full_names(case) for case in cases],
             template=template,
+            name=names.benchmark_name(name) if name else "",
             staged=staged,
             stage_gate=stage_gate,
+            parallel=parallel,
             request_id=_request_id(request_id),
         )
         benchmark: benchmarks_pb.Benchmark = await self._caller.unary(

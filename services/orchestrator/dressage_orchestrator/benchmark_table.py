@@ -1,9 +1,10 @@
-"""Stages and table of a benchmark. Pure."""
+"""Which cases of a benchmark run, in stages, and its table. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
@@ -14,6 +15,56 @@ from dressage_orchestrator.statistics import mean, wilson_interval
 
 MAX_STAGES = 25
 DEFAULT_GATE = 0.7
+
+
+class CaseSource(Protocol):
+    """Where the cases of a benchmark come from.
+
+    A source that samples cases adds them to the benchmark when it is asked; the results so far are in the benchmark's cases.
+    """
+
+    def ask(self, benchmark: pb.Benchmark) -> list[pb.BenchmarkCase]:
+        """Return the cases to run now, the first ones first; without any, the benchmark ends.
+
+        It is asked whenever a case has changed, and may set the benchmark's stage and the reason of its end.
+        """
+
+
+class Listed:
+    """The cases of the request, stage by stage."""
+
+    def ask(self, benchmark: pb.Benchmark) -> list[pb.BenchmarkCase]:
+        """Return the cases of the current stage, or of the next one if it is over and the score reaches the gate."""
+        left = [case for case in benchmark.cases if case.state not in ENDED]
+        if benchmark.cancelled:
+            benchmark.stopped_reason = "cancelled"
+            return [case for case in left if case.session]
+        stage = min((case.stage for case in left), default=benchmark.stage)
+        if benchmark.staged and stage > benchmark.stage > 0 and (score := gate_score(benchmark)) < benchmark.stage_gate:
+            reason = f"the mean score {score:.2f} is below the gate of {benchmark.stage_gate:g}"
+            benchmark.stopped_reason = f"stage {benchmark.stage}: {reason}"
+            return []
+        benchmark.stage = stage
+        return [case for case in left if case.stage == stage]
+
+
+def can_continue(session: v1.Session, spec: v1.SessionSpec) -> bool:
+    """Return whether a session that ended continues: it failed, or the limit at which it ended is larger in the spec."""
+    if session.state in (v1.SESSION_STATE_FAILED, v1.SESSION_STATE_CANCELLED):
+        return True
+    if session.state != v1.SESSION_STATE_EXHAUSTED:
+        return False
+    old, new = session.spec.budget, spec.budget
+    match session.exhaustion_reason:
+        case v1.EXHAUSTION_REASON_DOLLARS:
+            return new.dollars > old.dollars
+        case v1.EXHAUSTION_REASON_TOKENS:
+            return new.tokens > old.tokens
+        case v1.EXHAUSTION_REASON_ENV_STEPS:
+            return new.env_steps > old.env_steps
+        case v1.EXHAUSTION_REASON_WALL_TIME:
+            return new.wall_time.ToTimedelta() > old.wall_time.ToTimedelta()
+    return spec.max_iterations > session.spec.max_iterations
 
 
 def stages(cases: Sequence[pb.BenchmarkCase], *, parallel: int) -> list[int]:
@@ -42,12 +93,18 @@ def gate_score(benchmark: pb.Benchmark) -> float:
     return mean([case.score for case in benchmark.cases if case.state in ENDED])
 
 
+def environment_label(case: pb.BenchmarkCase) -> str:
+    """Name of the case's environment in tables."""
+    return case.environment_label or case.environment.removeprefix("environments/")
+
+
 def fill_groups(benchmark: pb.Benchmark) -> None:
     """Write the table into the benchmark."""
     del benchmark.groups[:]
     kinds: list[tuple[str, Callable[[pb.BenchmarkCase], str]]] = [
         ("all", lambda case: "all"),
-        ("environment", lambda case: case.environment.removeprefix("environments/")),
+        ("environment", environment_label),
+        ("method", lambda case: case.method),
         ("category", lambda case: case.category),
         ("difficulty", lambda case: case.difficulty),
         ("stage", lambda case: str(case.stage) if case.stage else ""),

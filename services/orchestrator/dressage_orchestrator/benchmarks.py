@@ -1,45 +1,68 @@
 """Runs benchmarks: each case is a session, with a bounded number of sessions at a time.
 
 The state is in rows, and the session of a case has a fixed id and request id. After a crash a driver therefore continues,
-and no case runs twice.
+and no case runs twice. A session that failed, or that ended at a limit that is larger now, is resumed, not repeated.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import secrets
-from functools import partial
+from collections import Counter
 from typing import Any
 
 import structlog
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as session_api
-from dressage.errors import DressageError, InvalidArgument, ResourceExhausted
+from dressage.errors import (
+    DressageError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+)
 from dressage.serving.validation import MessageValidator
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.benchmark_table import DEFAULT_GATE, fill_groups, gate_score, stages
+from dressage_orchestrator.benchmark_table import (
+    DEFAULT_GATE,
+    CaseSource,
+    Listed,
+    can_continue,
+    environment_label,
+    fill_groups,
+    stages,
+)
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import benchmarks, request_ids, sessions
-from dressage_orchestrator.database.engine import DatabaseLost, Fenced, Transaction
+from dressage_orchestrator.database.engine import DatabaseLost, Fenced, ReadTransaction, Transaction
 from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.quotas import WAITING
 from dressage_orchestrator.service import Sessions, caller
 
 _POLL_SECONDS = 2.0
+_TEXTS = {"intent", "environment", "category", "difficulty", "environment_label", "method"}
+_INPUTS = {*_TEXTS, "session_id", "spec", "run", "score_range"}
+"""Fields of a case that a request sets."""
 
 
 class Benchmarks:
     """Starts benchmarks and drives them.
 
-    :param parallel: sessions of one benchmark at a time.
+    :param parallel: sessions of one benchmark at a time, unless it sets another number.
+    :param source: where cases come from.
     """
 
-    def __init__(self, service: Sessions, notifier: Notifier, *, parallel: int) -> None:
+    def __init__(
+        self, service: Sessions, notifier: Notifier, *, parallel: int, source: CaseSource | None = None
+    ) -> None:
         self._service = service
         self._notifier = notifier
         self._parallel = parallel
+        self._source = source or Listed()
         self._validate = MessageValidator()
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("dressage.benchmarks")
@@ -60,39 +83,76 @@ class Benchmarks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def create(self, request: pb.CreateBenchmarkRequest) -> pb.Benchmark:
-        """Store a benchmark and start it.
+        """Store a benchmark and start it, or add cases to the existing one and continue it.
 
         :raises InvalidArgument: for the first case that is not a valid session.
         """
-        for number, case in enumerate(request.cases, start=1):
-            try:
-                spec = _spec(request.template, case)
-                self._validate(
-                    spec
-                )  # a template alone is no valid spec, so the rules of the proto are not checked before
-                await self._service.prepare(spec)
-            except InvalidArgument as error:
-                message = f"case {number} ({case.intent[:60]!r}): {error.message}"
-                raise InvalidArgument(message, field=f"cases[{number - 1}]", reason=error.reason) from error
-        name, owner = "benchmarks/b-" + secrets.token_hex(5), caller()
+        _check_ids(request)
+        await self._check_specs(request)
+        name, owner = request.name or "benchmarks/b-" + secrets.token_hex(5), caller()
 
         def record(tx: Transaction) -> pb.Benchmark:
             known = request_ids.find(tx, "CreateBenchmark", request.request_id, request)
             if known is not None:
                 return benchmarks.get(tx, known)
-            benchmark = pb.Benchmark(name=name, template=request.template, staged=request.staged, owner=owner)
-            benchmark.stage_gate = (request.stage_gate or DEFAULT_GATE) if request.staged else 0.0
-            stage_of = stages(request.cases, parallel=self._parallel) if request.staged else [0] * len(request.cases)
-            for case, stage in zip(request.cases, stage_of, strict=True):
-                kept = benchmark.cases.add(intent=case.intent, environment=case.environment, stage=stage)
-                kept.category, kept.difficulty = case.category, case.difficulty
-            fill_groups(benchmark)
+            tx.lock(name)
+            if benchmarks.owner(tx, name) is None:
+                benchmarks.create(tx, pb.Benchmark(name=name, owner=owner))
             request_ids.record(tx, "CreateBenchmark", request.request_id, request, name)
-            return benchmarks.create(tx, benchmark)
+            return benchmarks.change(tx, name, lambda message: self._extend(tx, message, request))
 
         benchmark = await self._service.transact(record)
         self._drive(benchmark.name)
         return benchmark
+
+    async def _check_specs(self, request: pb.CreateBenchmarkRequest) -> None:
+        checked = set()
+        for number, case in enumerate(request.cases, start=1):
+            spec = _spec(request.template, case)
+            kind = v1.SessionSpec()
+            kind.CopyFrom(spec)
+            kind.ClearField("seed")
+            if case.method and (text := kind.SerializeToString(deterministic=True)) in checked:
+                continue  # another run of the same method in the same environment
+            try:
+                # A template alone is no valid spec, so the rules of the proto are not checked before.
+                self._validate(spec)
+                await self._service.prepare(spec)
+            except InvalidArgument as error:
+                label = f"{case.method} in {environment_label(case)}" if case.method else repr(case.intent[:60])
+                message = f"case {number} ({label}): {error.message}"
+                raise InvalidArgument(message, field=f"cases[{number - 1}]", reason=error.reason) from error
+            if case.method:
+                checked.add(text)
+
+    def _extend(self, tx: ReadTransaction, benchmark: pb.Benchmark, request: pb.CreateBenchmarkRequest) -> None:
+        """Add the cases of a request, and let those continue that failed or whose limit is larger now."""
+        benchmark.template.CopyFrom(request.template)
+        benchmark.parallel = request.parallel or self._parallel
+        benchmark.staged = request.staged
+        benchmark.stage_gate = (request.stage_gate or DEFAULT_GATE) if request.staged else 0.0
+        benchmark.cancelled, benchmark.stopped_reason = False, ""
+        benchmark.ClearField("end_time")
+        begun = {case.session_id: case for case in benchmark.cases if case.session or case.state}
+        first = 1 + max((case.stage for case in begun.values()), default=0)
+        added = []
+        for number, case in enumerate(request.cases, start=1):
+            ident = case.session_id or f"{benchmark.name.partition('/')[2]}-{number}"
+            if (old := begun.get(ident)) is None:
+                inputs = {field.name: value for field, value in case.ListFields() if field.name in _INPUTS}
+                new = pb.BenchmarkCase(**inputs)
+                new.session_id = ident
+                added.append(new)
+            else:
+                old.spec.CopyFrom(case.spec)
+            _reopen(old or new, _session(tx, ident), _spec(request.template, case))
+        if request.staged:
+            for new, stage in zip(added, stages(added, parallel=benchmark.parallel), strict=True):
+                new.stage = first + stage - 1
+        cases = [*begun.values(), *added]
+        del benchmark.cases[:]
+        benchmark.cases.extend(cases)
+        _summarise(benchmark)
 
     async def cancel(self, name: str) -> pb.Benchmark:
         """Cancel a benchmark and its sessions."""
@@ -103,8 +163,11 @@ class Benchmarks:
         changed = await self._service.transact(lambda tx: benchmarks.change(tx, name, mark))
         for case in changed.cases:
             if case.session and case.state not in sessions.ENDED:
-                await self._service.cancel(resource_names.parse_session(case.session), "its benchmark was cancelled")
+                await self._cancel_session(case.session_id)
         return changed
+
+    async def _cancel_session(self, ident: str) -> None:
+        await self._service.cancel(ident, "its benchmark was cancelled")
 
     def _drive(self, name: str) -> None:
         if name not in self._drivers:
@@ -125,71 +188,91 @@ class Benchmarks:
             self._log.error("benchmark driver failed", benchmark=name, exc_info=error)
 
     async def _run(self, name: str) -> None:
-        slots = asyncio.Semaphore(self._parallel)
+        running: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            with self._notifier.subscribe(name) as subscription:
+                while True:
+                    benchmark, ready = await self._ask(name)
+                    if not ready:
+                        return
+                    running = {ident: task for ident, task in running.items() if ident in ready and not task.done()}
+                    for ident in ready[: benchmark.parallel or self._parallel]:
+                        if ident not in running:
+                            running[ident] = group.create_task(self._case(name, ident))
+                    await subscription.wait(_POLL_SECONDS)
+
+    async def _ask(self, name: str) -> tuple[pb.Benchmark, list[str]]:
+        """Ask the source for the cases to run, and record the stage and the end; return the benchmark and the cases' ids."""
         benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
-        order = sorted({case.stage for case in benchmark.cases})
-        stopped = ""
-        for stage in order:
-            benchmark = await self._enter(name, stage)
-            async with asyncio.TaskGroup() as group:
-                for index, case in enumerate(benchmark.cases):
-                    if case.stage == stage:
-                        group.create_task(self._case(name, index, slots))
-            benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
-            score = gate_score(benchmark)
-            if benchmark.cancelled:
-                stopped = "cancelled"
-                break
-            if benchmark.staged and stage != order[-1] and score < benchmark.stage_gate:
-                stopped = f"stage {stage}: the mean score {score:.2f} is below the gate of {benchmark.stage_gate:g}"
-                break
+        stage, count = benchmark.stage, len(benchmark.cases)
+        ready = [case.session_id for case in self._source.ask(benchmark)]
+        if ready and (stage, count) == (benchmark.stage, len(benchmark.cases)):
+            return benchmark, ready
 
-        def end(tx: Transaction) -> None:
-            def close(message: pb.Benchmark) -> None:
-                message.stopped_reason = stopped
-                message.end_time.CopyFrom(timestamp(tx.now))
+        def record(tx: Transaction) -> pb.Benchmark:
+            ready.clear()
 
-            benchmarks.change(tx, name, close, ended=True)
+            def edit(message: pb.Benchmark) -> None:
+                ready[:] = [case.session_id for case in self._source.ask(message)]
+                if not ready:
+                    message.end_time.CopyFrom(timestamp(tx.now))
 
-        await self._service.transact(end)
+            return benchmarks.change(tx, name, edit)
 
-    async def _enter(self, name: str, stage: int) -> pb.Benchmark:
-        def mark(message: pb.Benchmark) -> None:
-            message.stage = stage
+        return await self._service.transact(record), ready
 
-        return await self._service.transact(lambda tx: benchmarks.change(tx, name, mark))
+    async def _case(self, name: str, ident: str) -> None:
+        """Create or continue the session of a case, and follow it to its end."""
+        try:
+            session = await self._admitted(name, ident)
+        except (DatabaseLost, Fenced):
+            raise  # not a failure of the case: `recover` resumes the benchmark
+        except DressageError as error:
+            self._log.warning("a case could not start", benchmark=name, case=ident, reason=error.reason)
+            failed = v1.Session(state=v1.SESSION_STATE_FAILED, state_reason=error.message)
+            await self._note(name, ident, failed)
+            return
+        if (await self._service.read(lambda tx: benchmarks.get(tx, name))).cancelled:
+            await self._cancel_session(ident)
+        await self._follow(name, session)
 
-    async def _case(self, name: str, index: int, slots: asyncio.Semaphore) -> None:
-        async with slots:
-            benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
-            if benchmark.cancelled or benchmark.cases[index].state in sessions.ENDED:
-                return
-            ident = f"{name.partition('/')[2]}-{index + 1}"
-            request = session_api.CreateSessionRequest(session_id=ident, request_id=f"{name}/{index + 1}")
-            request.spec.CopyFrom(_spec(benchmark.template, benchmark.cases[index]))
-            try:
-                session = await self._admitted(request, benchmark)
-            except (DatabaseLost, Fenced):
-                raise  # not a failure of the case: `recover` resumes the benchmark
-            except DressageError as error:
-                self._log.warning("a case could not start", benchmark=name, case=index + 1, reason=error.reason)
-                failed = v1.Session(state=v1.SESSION_STATE_FAILED, state_reason=error.message)
-                await self._note(name, index, failed)
-                return
-            await self._follow(name, index, session)
-
-    async def _admitted(self, request: session_api.CreateSessionRequest, benchmark: pb.Benchmark) -> v1.Session:
-        """Create a session for the benchmark's owner, once other sessions of the owner leave room for it."""
+    async def _admitted(self, name: str, ident: str) -> v1.Session:
+        """Open a session for the benchmark's owner, once other sessions of the owner leave room for it."""
         while True:
+            benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
+            case = _find(benchmark, ident)
+            if case is None:
+                raise FailedPrecondition("the case is no longer in the benchmark", reason="CASE_REMOVED")
             try:
-                return await self._service.create(request, owner=benchmark.owner)
+                return await self._open(benchmark, case)
             except ResourceExhausted as error:
-                stored = await self._service.read(partial(benchmarks.get, name=benchmark.name))
-                if error.reason not in WAITING or stored.cancelled:
+                if error.reason not in WAITING or benchmark.cancelled:
                     raise
                 await asyncio.sleep(error.retry_seconds)
 
-    async def _follow(self, name: str, index: int, session: v1.Session) -> None:
+    async def _open(self, benchmark: pb.Benchmark, case: pb.BenchmarkCase) -> v1.Session:
+        """Return the session of a case: a new one, or the existing one, resumed if the case asks for a later epoch."""
+        ident, spec = case.session_id, _spec(benchmark.template, case)
+        stored = await self._service.read(lambda tx: _session(tx, ident))
+        if stored is None:
+            request_id = _request_id(benchmark, ident, 0)
+            request = session_api.CreateSessionRequest(session_id=ident, request_id=request_id, spec=spec)
+            return await self._service.create(request, owner=benchmark.owner)
+        if stored.HasField("delete_time"):
+            message = f"{stored.name} is deleted. Restore it with `dressage sessions undelete {ident}`"
+            raise FailedPrecondition(message, reason="SESSION_DELETED")
+        if stored.owner != benchmark.owner:
+            message = f"{stored.name} belongs to {stored.owner or 'nobody'}; only its owner may use it"
+            raise PermissionDenied(message, reason="NOT_THE_OWNER")
+        if stored.epoch >= case.epoch or stored.state not in sessions.ENDED:
+            return stored
+        more = max(0, spec.max_iterations - stored.spec.max_iterations)
+        request_id = _request_id(benchmark, ident, stored.epoch + 1)
+        resumed = session_api.ResumeSessionRequest(name=stored.name, additional_iterations=more, request_id=request_id)
+        resumed.budget.CopyFrom(spec.budget)
+        return await self._service.resume(resumed)
+
+    async def _follow(self, name: str, session: v1.Session) -> None:
         ident = resource_names.parse_session(session.name)
         noted: Any = None
         with self._notifier.subscribe(session.name) as subscription:
@@ -198,14 +281,18 @@ class Benchmarks:
                 facts = (current.state, current.current_iteration, current.best_score)
                 if facts != noted:
                     noted = facts
-                    await self._note(name, index, current)
+                    await self._note(name, ident, current)
                 if current.state in sessions.ENDED:
                     return
                 await subscription.wait(_POLL_SECONDS)
 
-    async def _note(self, name: str, index: int, session: v1.Session) -> None:
+    async def _note(self, name: str, ident: str, session: v1.Session) -> None:
+        """Copy the facts of a session into its case."""
+
         def edit(message: pb.Benchmark, iterations: list[v1.Iteration]) -> None:
-            case = message.cases[index]
+            case = _find(message, ident)
+            if case is None or (session.name and session.epoch < case.epoch):
+                return  # removed meanwhile, or the session is about to continue
             case.cost.CopyFrom(session.cost)
             case.env_steps = session.env_steps
             case.iteration_scores[:] = [entry.score for entry in iterations if entry.HasField("score")]
@@ -217,20 +304,62 @@ class Benchmarks:
                 best = session.best_judgment
                 case.interval_low, case.interval_high = best.interval_low, best.interval_high
                 case.judged_by, case.without_video = best.judged_by, best.without_video
-            message.completed = sum(1 for entry in message.cases if entry.state in sessions.ENDED)
-            message.passed = sum(1 for entry in message.cases if entry.state == v1.SESSION_STATE_SUCCEEDED)
-            fill_groups(message)
+            _summarise(message)
 
         def keep(tx: Transaction) -> None:
-            ident = session.name.partition("/")[2]
-            iterations = sessions.iterations(tx, ident) if ident else []
+            iterations = sessions.iterations(tx, ident) if session.name else []
             benchmarks.change(tx, name, lambda message: edit(message, iterations))
 
         await self._service.transact(keep)
 
 
+def _check_ids(request: pb.CreateBenchmarkRequest) -> None:
+    """Refuse ids of sessions that occur twice, and a named benchmark without ids, whose cases could not be found again."""
+    counts = Counter(case.session_id for case in request.cases if case.session_id)
+    for place, case in enumerate(request.cases):
+        field = f"cases[{place}].session_id"
+        if request.name and not case.session_id:
+            raise InvalidArgument(field=field, problem="missing", expected="an id, because the benchmark has a name")
+        if counts[case.session_id] > 1:
+            raise InvalidArgument(field=field, value=case.session_id, expected="an id that no other case has")
+
+
+def _find(benchmark: pb.Benchmark, ident: str) -> pb.BenchmarkCase | None:
+    return next((case for case in benchmark.cases if case.session_id == ident), None)
+
+
+def _request_id(benchmark: pb.Benchmark, ident: str, epoch: int) -> str:
+    """Return an id that begins with the benchmark's name, by which retention keeps it, and that fits into its column."""
+    return f"{benchmark.name}/{hashlib.sha256(ident.encode()).hexdigest()[:16]}/{epoch}"
+
+
+def _session(tx: ReadTransaction, ident: str) -> v1.Session | None:
+    try:
+        return sessions.get(tx, ident)
+    except NotFound:
+        return None
+
+
+def _reopen(case: pb.BenchmarkCase, session: v1.Session | None, spec: v1.SessionSpec) -> None:
+    """Let a case run again if its session can continue, or if it failed before it had one."""
+    if session is not None and can_continue(session, spec):
+        case.epoch = session.epoch + 1
+    elif session is None and case.state in (v1.SESSION_STATE_FAILED, v1.SESSION_STATE_CANCELLED):
+        case.epoch, case.session = 0, ""
+    else:
+        return
+    case.state, case.reason = v1.SESSION_STATE_UNSPECIFIED, ""
+
+
+def _summarise(benchmark: pb.Benchmark) -> None:
+    benchmark.completed = sum(1 for case in benchmark.cases if case.state in sessions.ENDED)
+    benchmark.passed = sum(1 for case in benchmark.cases if case.state == v1.SESSION_STATE_SUCCEEDED)
+    fill_groups(benchmark)
+
+
 def _spec(template: v1.SessionSpec, case: pb.BenchmarkCase) -> v1.SessionSpec:
     spec = v1.SessionSpec()
     spec.CopyFrom(template)
+    spec.MergeFrom(case.spec)
     spec.intent, spec.environment = case.intent, case.environment
     return spec

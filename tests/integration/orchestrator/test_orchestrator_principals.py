@@ -130,6 +130,8 @@ async def test_only_owners_and_administrators_change_a_session_and_a_benchmark(s
         setattr(request, rule.field, key if rule.field == "rollout" else name)
         for field, value in more.get(method.rpartition("/")[2], {}).items():
             setattr(request, field, value)
+        if method.endswith("/CreateBenchmark"):  # which extends an existing one
+            request.cases.add(intent="run", environment="environments/HalfCheetah-v5", session_id="another")
         stranger = await call(served, method, request, "ugo")
         assert isinstance(stranger, PermissionDenied) and stranger.reason == "NOT_THE_OWNER", (method, stranger)
         assert "belongs to uma" in stranger.message

@@ -102,7 +102,7 @@ def use_benchmark(tx: Transaction, number: str, cases: list[str], *, ended: bool
         message.cases.add(intent="run", session=f"sessions/{case}")
     benchmarks.create(tx, message)
     if ended:
-        benchmarks.change(tx, message.name, lambda b: b.end_time.CopyFrom(timestamp(tx.now)), ended=True)
+        benchmarks.change(tx, message.name, lambda b: b.end_time.CopyFrom(timestamp(tx.now)))
 
 
 def table_sizes(database: Database) -> dict[str, int]:

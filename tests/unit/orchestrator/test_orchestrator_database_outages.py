@@ -136,7 +136,8 @@ async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Da
     assert count(database) == 1
 
 
-async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
+def benchmarking(database: Database) -> tuple[Sessions, list[str]]:
+    """Operations on sessions that end as they begin, and the ids of those that were created."""
     given: Any = {
         "settings": None,
         "agent": None,
@@ -154,19 +155,23 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
             sessions.create(tx, request.session_id, request.spec)
             return sessions.change(tx, request.session_id, succeed)
 
-    flaky = Flaky(create_session)
-    service.create = flaky  # type: ignore[method-assign]
-
     async def prepared(spec: v1.SessionSpec) -> tuple[v1.SessionSpec, bool]:
         return spec, False
 
+    service.create = create_session  # type: ignore[method-assign]
     service.prepare = prepared  # type: ignore[method-assign]
+    return service, created
+
+
+CASE = bench_pb.BenchmarkCase(intent="run", environment="environments/Hopper-v5")
+
+
+async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> None:
+    service, created = benchmarking(database)
+    flaky = Flaky(service.create)
+    service.create = flaky  # type: ignore[method-assign]
     benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=1)
-    benchmark = await benchmarks.create(
-        bench_pb.CreateBenchmarkRequest(
-            cases=[bench_pb.BenchmarkCase(intent="run", environment="environments/Hopper-v5")]
-        )
-    )
+    benchmark = await benchmarks.create(bench_pb.CreateBenchmarkRequest(cases=[CASE]))
     await until(lambda: not benchmarks._drivers)
     assert flaky.left == 0 and not created
     await benchmarks.recover()
@@ -175,6 +180,28 @@ async def test_an_outage_fails_no_case_of_a_benchmark(database: Database) -> Non
         row = rows.get(tx, benchmark.name)
     assert created and row.passed == row.completed == 1
     await benchmarks.close()
+
+
+class Sampler:
+    """A source that samples a case once the one before has ended, three in all."""
+
+    def ask(self, benchmark: bench_pb.Benchmark) -> list[bench_pb.BenchmarkCase]:
+        if benchmark.completed == len(benchmark.cases) < 3:
+            case = benchmark.cases.add()
+            case.CopyFrom(CASE)
+            case.session_id = f"sampled-{len(benchmark.cases)}"
+        return [case for case in benchmark.cases if case.state not in sessions.ENDED]
+
+
+async def test_a_source_may_sample_cases_from_results(database: Database) -> None:
+    service, created = benchmarking(database)
+    benchmarks = Benchmarks(service, Notifier(asyncio.get_running_loop()), parallel=2, source=Sampler())
+    first = bench_pb.BenchmarkCase(session_id="sampled-1", intent=CASE.intent, environment=CASE.environment)
+    benchmark = await benchmarks.create(bench_pb.CreateBenchmarkRequest(cases=[first]))
+    await until(lambda: not benchmarks._drivers)
+    with database.read() as tx:
+        row = rows.get(tx, benchmark.name)
+    assert created == ["sampled-1", "sampled-2", "sampled-3"] and row.passed == 3 and row.HasField("end_time")
 
 
 def succeed(session: v1.Session) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
@@ -19,6 +20,7 @@ from dressage_orchestrator.lifecycle import aggregate, budget, lessons
 from dressage_orchestrator.methods.reward import configs, diagnostics, screening, tools
 from dressage_orchestrator.methods.reward.history import History
 from dressage_orchestrator.statistics import cohen_kappa, ranks, spearman, wilson_interval
+from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,6 +253,41 @@ def test_stages_hold_all_cases_and_are_bounded(kinds: list[tuple[str, str]], par
     assert sorted(set(result)) == list(range(1, max(result) + 1)) and max(result) <= benchmark_table.MAX_STAGES
     sizes = [result.count(stage) for stage in sorted(set(result))]
     assert min(sizes[:-1], default=parallel) >= parallel
+
+
+def test_a_stage_begins_when_the_score_reaches_the_gate() -> None:
+    benchmark = bench_pb.Benchmark(staged=True, stage_gate=0.6)
+    first, second = (benchmark.cases.add(stage=stage) for stage in (1, 2))
+    source = benchmark_table.Listed()
+    assert source.ask(benchmark) == [first] and benchmark.stage == 1
+    first.state, first.score = v1.SESSION_STATE_EXHAUSTED, 0.5
+    assert source.ask(benchmark) == [] and "0.50 is below the gate of 0.6" in benchmark.stopped_reason
+    first.score = 0.7
+    assert source.ask(benchmark) == [second] and benchmark.stage == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "old", "new", "more"),
+    [
+        ("NO_PROPOSAL", {"max_iterations": 2}, {"max_iterations": 3}, True),
+        ("ITERATIONS", {"max_iterations": 3}, {"max_iterations": 3}, False),
+        ("TOKENS", {"budget": {"tokens": 5}}, {"budget": {"tokens": 6}, "max_iterations": 1}, True),
+        (
+            "tokens",
+            {"max_iterations": 1, "budget": {"tokens": 5}},
+            {"budget": {"tokens": 5}, "max_iterations": 2},
+            False,
+        ),
+        ("WALL_TIME", {"budget": {"wall_time": "60s"}}, {"budget": {"wall_time": "90.5s"}}, True),
+        ("DOLLARS", {"budget": {"dollars": 1.0}}, {}, False),
+    ],
+)
+def test_a_session_continues_if_its_very_limit_is_larger(limit: str, old: Any, new: Any, more: bool) -> None:
+    ended = v1.Session(state=v1.SESSION_STATE_EXHAUSTED, spec=ParseDict(old, v1.SessionSpec()))
+    ended.exhaustion_reason = v1.ExhaustionReason.Value(f"EXHAUSTION_REASON_{limit}")
+    assert benchmark_table.can_continue(ended, ParseDict(new, v1.SessionSpec())) == more
+    assert benchmark_table.can_continue(v1.Session(state=v1.SESSION_STATE_FAILED), v1.SessionSpec())
+    assert not benchmark_table.can_continue(v1.Session(state=v1.SESSION_STATE_SUCCEEDED), v1.SessionSpec())
 
 
 def test_groups_count_what_ended_and_leave_unknown_prices_unknown() -> None:

@@ -27,7 +27,7 @@ from dressage.api.v1 import session_pb2 as dressage_dot_v1_dot_session__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#dressage/v1/benchmark_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x19\x64ressage/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb1\x04\n\rBenchmarkCase\x12\x1a\n\x06intent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc0>\x12n\n\x0b\x65nvironment\x18\x02 \x01(\tBY\xbaHVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\x12\x19\n\x08\x63\x61tegory\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x1b\n\ndifficulty\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0f\n\x07session\x18\x05 \x01(\t\x12(\n\x05state\x18\x06 \x01(\x0e\x32\x19.dressage.v1.SessionState\x12\x12\n\x05score\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\niterations\x18\x08 \x01(\x05\x12\x1f\n\x04\x63ost\x18\x1e \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x1f \x01(\x03\x12\x18\n\x10iteration_scores\x18  \x03(\x01\x12\r\n\x05stage\x18! \x01(\x05\x12\x19\n\x0cinterval_low\x18\" \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rinterval_high\x18# \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06reason\x18$ \x01(\t\x12\x11\n\tjudged_by\x18( \x01(\t\x12\x15\n\rwithout_video\x18) \x01(\tB\x08\n\x06_scoreB\x0f\n\r_interval_lowB\x10\n\x0e_interval_high\"\xf5\x02\n\x0e\x42\x65nchmarkGroup\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\r\n\x05total\x18\x03 \x01(\x05\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x19\n\x0csuccess_rate\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0bsuccess_low\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0csuccess_high\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x17\n\nmean_score\x18\t \x01(\x01H\x03\x88\x01\x01\x12\x1f\n\x12iterations_to_pass\x18\n \x01(\x01H\x04\x88\x01\x01\x12\x1f\n\x04\x63ost\x18\x0b \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x0c \x01(\x03\x42\x0f\n\r_success_rateB\x0e\n\x0c_success_lowB\x0f\n\r_success_highB\r\n\x0b_mean_scoreB\x15\n\x13_iterations_to_pass\"\x8c\x03\n\tBenchmark\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05\x63\x61ses\x18\x02 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCase\x12*\n\x08template\x18\x03 \x01(\x0b\x32\x18.dressage.v1.SessionSpec\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x11\n\tcancelled\x18\x06 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06staged\x18\x1e \x01(\x08\x12\x12\n\nstage_gate\x18\x1f \x01(\x01\x12\r\n\x05stage\x18  \x01(\x05\x12+\n\x06groups\x18! \x03(\x0b\x32\x1b.dressage.v1.BenchmarkGroup\x12\x16\n\x0estopped_reason\x18\" \x01(\t\x12,\n\x08\x65nd_time\x18# \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18< \x01(\t\"\xde\x01\n\x16\x43reateBenchmarkRequest\x12\x36\n\x05\x63\x61ses\x18\x01 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCaseB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\xe8\x07\x12\x32\n\x08template\x18\x02 \x01(\x0b\x32\x18.dressage.v1.SessionSpecB\x06\xbaH\x03\xd8\x01\x03\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0e\n\x06staged\x18\x04 \x01(\x08\x12+\n\nstage_gate\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\"H\n\x13GetBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"Q\n\x15ListBenchmarksRequest\x12\x1a\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"]\n\x16ListBenchmarksResponse\x12*\n\nbenchmarks\x18\x01 \x03(\x0b\x32\x16.dressage.v1.Benchmark\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x15WatchBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"C\n\x16WatchBenchmarkResponse\x12)\n\tbenchmark\x18\x01 \x01(\x0b\x32\x16.dressage.v1.Benchmark\"K\n\x16\x43\x61ncelBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$2\xb4\x03\n\x10\x42\x65nchmarkService\x12N\n\x0f\x43reateBenchmark\x12#.dressage.v1.CreateBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12H\n\x0cGetBenchmark\x12 .dressage.v1.GetBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12Y\n\x0eListBenchmarks\x12\".dressage.v1.ListBenchmarksRequest\x1a#.dressage.v1.ListBenchmarksResponse\x12[\n\x0eWatchBenchmark\x12\".dressage.v1.WatchBenchmarkRequest\x1a#.dressage.v1.WatchBenchmarkResponse0\x01\x12N\n\x0f\x43\x61ncelBenchmark\x12#.dressage.v1.CancelBenchmarkRequest\x1a\x16.dressage.v1.Benchmarkb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#dressage/v1/benchmark_service.proto\x12\x0b\x64ressage.v1\x1a\x1b\x62uf/validate/validate.proto\x1a\x19\x64ressage/v1/session.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa1\x06\n\rBenchmarkCase\x12\x1a\n\x06intent\x18\x01 \x01(\tB\n\xbaH\x07r\x05\x10\x01\x18\xc0>\x12n\n\x0b\x65nvironment\x18\x02 \x01(\tBY\xbaHVrT2R^environments/([A-Za-z0-9][A-Za-z0-9_.-]{0,59}/)?[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$\x12\x19\n\x08\x63\x61tegory\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x1b\n\ndifficulty\x18\x04 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0f\n\x07session\x18\x05 \x01(\t\x12(\n\x05state\x18\x06 \x01(\x0e\x32\x19.dressage.v1.SessionState\x12\x12\n\x05score\x18\x07 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\niterations\x18\x08 \x01(\x05\x12\x1f\n\x04\x63ost\x18\x1e \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x1f \x01(\x03\x12\x18\n\x10iteration_scores\x18  \x03(\x01\x12\r\n\x05stage\x18! \x01(\x05\x12\x19\n\x0cinterval_low\x18\" \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rinterval_high\x18# \x01(\x01H\x02\x88\x01\x01\x12\x0e\n\x06reason\x18$ \x01(\t\x12\x11\n\tjudged_by\x18( \x01(\t\x12\x15\n\rwithout_video\x18) \x01(\t\x12<\n\nsession_id\x18\x32 \x01(\tB(\xbaH%r#2!^([a-z][a-z0-9-]{0,61}[a-z0-9])?$\x12.\n\x04spec\x18\x33 \x01(\x0b\x32\x18.dressage.v1.SessionSpecB\x06\xbaH\x03\xd8\x01\x03\x12#\n\x11\x65nvironment_label\x18\x34 \x01(\tB\x08\xbaH\x05r\x03\x18\xc8\x01\x12\x17\n\x06method\x18\x35 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x14\n\x03run\x18\x36 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1d\n\x0bscore_range\x18\x37 \x03(\x01\x42\x08\xbaH\x05\x92\x01\x02\x10\x02\x12\r\n\x05\x65poch\x18\x38 \x01(\x05\x42\x08\n\x06_scoreB\x0f\n\r_interval_lowB\x10\n\x0e_interval_high\"\xf5\x02\n\x0e\x42\x65nchmarkGroup\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\r\n\x05total\x18\x03 \x01(\x05\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x19\n\x0csuccess_rate\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x18\n\x0bsuccess_low\x18\x07 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0csuccess_high\x18\x08 \x01(\x01H\x02\x88\x01\x01\x12\x17\n\nmean_score\x18\t \x01(\x01H\x03\x88\x01\x01\x12\x1f\n\x12iterations_to_pass\x18\n \x01(\x01H\x04\x88\x01\x01\x12\x1f\n\x04\x63ost\x18\x0b \x01(\x0b\x32\x11.dressage.v1.Cost\x12\x11\n\tenv_steps\x18\x0c \x01(\x03\x42\x0f\n\r_success_rateB\x0e\n\x0c_success_lowB\x0f\n\r_success_highB\r\n\x0b_mean_scoreB\x15\n\x13_iterations_to_pass\"\x9e\x03\n\tBenchmark\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x05\x63\x61ses\x18\x02 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCase\x12*\n\x08template\x18\x03 \x01(\x0b\x32\x18.dressage.v1.SessionSpec\x12\x11\n\tcompleted\x18\x04 \x01(\x05\x12\x0e\n\x06passed\x18\x05 \x01(\x05\x12\x11\n\tcancelled\x18\x06 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06staged\x18\x1e \x01(\x08\x12\x12\n\nstage_gate\x18\x1f \x01(\x01\x12\r\n\x05stage\x18  \x01(\x05\x12+\n\x06groups\x18! \x03(\x0b\x32\x1b.dressage.v1.BenchmarkGroup\x12\x16\n\x0estopped_reason\x18\" \x01(\t\x12,\n\x08\x65nd_time\x18# \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05owner\x18< \x01(\t\x12\x10\n\x08parallel\x18= \x01(\x05\"\xbe\x02\n\x16\x43reateBenchmarkRequest\x12\x36\n\x05\x63\x61ses\x18\x01 \x03(\x0b\x32\x1a.dressage.v1.BenchmarkCaseB\x0b\xbaH\x08\x92\x01\x05\x08\x01\x10\x88\'\x12\x32\n\x08template\x18\x02 \x01(\x0b\x32\x18.dressage.v1.SessionSpecB\x06\xbaH\x03\xd8\x01\x03\x12\x1b\n\nrequest_id\x18\x03 \x01(\tB\x07\xbaH\x04r\x02\x18\x64\x12\x0e\n\x06staged\x18\x04 \x01(\x08\x12+\n\nstage_gate\x18\x05 \x01(\x01\x42\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x00\xf0?)\x00\x00\x00\x00\x00\x00\x00\x00\x12\x41\n\x04name\x18\x06 \x01(\tB3\xbaH0r.2,^(benchmarks/[a-z][a-z0-9-]{0,61}[a-z0-9])?$\x12\x1b\n\x08parallel\x18\x07 \x01(\x05\x42\t\xbaH\x06\x1a\x04\x18@(\x00\"H\n\x13GetBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"Q\n\x15ListBenchmarksRequest\x12\x1a\n\tpage_size\x18\x01 \x01(\x05\x42\x07\xbaH\x04\x1a\x02(\x00\x12\x1c\n\npage_token\x18\x02 \x01(\tB\x08\xbaH\x05r\x03\x18\xf4\x03\"]\n\x16ListBenchmarksResponse\x12*\n\nbenchmarks\x18\x01 \x03(\x0b\x32\x16.dressage.v1.Benchmark\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"J\n\x15WatchBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$\"C\n\x16WatchBenchmarkResponse\x12)\n\tbenchmark\x18\x01 \x01(\x0b\x32\x16.dressage.v1.Benchmark\"K\n\x16\x43\x61ncelBenchmarkRequest\x12\x31\n\x04name\x18\x01 \x01(\tB#\xbaH r\x1e\x32\x1c^benchmarks/[a-z][a-z0-9-]*$2\xb4\x03\n\x10\x42\x65nchmarkService\x12N\n\x0f\x43reateBenchmark\x12#.dressage.v1.CreateBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12H\n\x0cGetBenchmark\x12 .dressage.v1.GetBenchmarkRequest\x1a\x16.dressage.v1.Benchmark\x12Y\n\x0eListBenchmarks\x12\".dressage.v1.ListBenchmarksRequest\x1a#.dressage.v1.ListBenchmarksResponse\x12[\n\x0eWatchBenchmark\x12\".dressage.v1.WatchBenchmarkRequest\x1a#.dressage.v1.WatchBenchmarkResponse0\x01\x12N\n\x0f\x43\x61ncelBenchmark\x12#.dressage.v1.CancelBenchmarkRequest\x1a\x16.dressage.v1.Benchmarkb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,14 +42,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BENCHMARKCASE'].fields_by_name['category']._serialized_options = b'\272H\004r\002\030d'
   _globals['_BENCHMARKCASE'].fields_by_name['difficulty']._loaded_options = None
   _globals['_BENCHMARKCASE'].fields_by_name['difficulty']._serialized_options = b'\272H\004r\002\030d'
+  _globals['_BENCHMARKCASE'].fields_by_name['session_id']._loaded_options = None
+  _globals['_BENCHMARKCASE'].fields_by_name['session_id']._serialized_options = b'\272H%r#2!^([a-z][a-z0-9-]{0,61}[a-z0-9])?$'
+  _globals['_BENCHMARKCASE'].fields_by_name['spec']._loaded_options = None
+  _globals['_BENCHMARKCASE'].fields_by_name['spec']._serialized_options = b'\272H\003\330\001\003'
+  _globals['_BENCHMARKCASE'].fields_by_name['environment_label']._loaded_options = None
+  _globals['_BENCHMARKCASE'].fields_by_name['environment_label']._serialized_options = b'\272H\005r\003\030\310\001'
+  _globals['_BENCHMARKCASE'].fields_by_name['method']._loaded_options = None
+  _globals['_BENCHMARKCASE'].fields_by_name['method']._serialized_options = b'\272H\004r\002\030d'
+  _globals['_BENCHMARKCASE'].fields_by_name['run']._loaded_options = None
+  _globals['_BENCHMARKCASE'].fields_by_name['run']._serialized_options = b'\272H\004\032\002(\000'
+  _globals['_BENCHMARKCASE'].fields_by_name['score_range']._loaded_options = None
+  _globals['_BENCHMARKCASE'].fields_by_name['score_range']._serialized_options = b'\272H\005\222\001\002\020\002'
   _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['cases']._loaded_options = None
-  _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['cases']._serialized_options = b'\272H\010\222\001\005\010\001\020\350\007'
+  _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['cases']._serialized_options = b'\272H\010\222\001\005\010\001\020\210\''
   _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['template']._loaded_options = None
   _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['template']._serialized_options = b'\272H\003\330\001\003'
   _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['request_id']._loaded_options = None
   _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['request_id']._serialized_options = b'\272H\004r\002\030d'
   _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['stage_gate']._loaded_options = None
   _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['stage_gate']._serialized_options = b'\272H\024\022\022\031\000\000\000\000\000\000\360?)\000\000\000\000\000\000\000\000'
+  _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['name']._loaded_options = None
+  _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['name']._serialized_options = b'\272H0r.2,^(benchmarks/[a-z][a-z0-9-]{0,61}[a-z0-9])?$'
+  _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['parallel']._loaded_options = None
+  _globals['_CREATEBENCHMARKREQUEST'].fields_by_name['parallel']._serialized_options = b'\272H\006\032\004\030@(\000'
   _globals['_GETBENCHMARKREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_GETBENCHMARKREQUEST'].fields_by_name['name']._serialized_options = b'\272H r\0362\034^benchmarks/[a-z][a-z0-9-]*$'
   _globals['_LISTBENCHMARKSREQUEST'].fields_by_name['page_size']._loaded_options = None
@@ -61,25 +77,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CANCELBENCHMARKREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_CANCELBENCHMARKREQUEST'].fields_by_name['name']._serialized_options = b'\272H r\0362\034^benchmarks/[a-z][a-z0-9-]*$'
   _globals['_BENCHMARKCASE']._serialized_start=142
-  _globals['_BENCHMARKCASE']._serialized_end=703
-  _globals['_BENCHMARKGROUP']._serialized_start=706
-  _globals['_BENCHMARKGROUP']._serialized_end=1079
-  _globals['_BENCHMARK']._serialized_start=1082
-  _globals['_BENCHMARK']._serialized_end=1478
-  _globals['_CREATEBENCHMARKREQUEST']._serialized_start=1481
-  _globals['_CREATEBENCHMARKREQUEST']._serialized_end=1703
-  _globals['_GETBENCHMARKREQUEST']._serialized_start=1705
-  _globals['_GETBENCHMARKREQUEST']._serialized_end=1777
-  _globals['_LISTBENCHMARKSREQUEST']._serialized_start=1779
-  _globals['_LISTBENCHMARKSREQUEST']._serialized_end=1860
-  _globals['_LISTBENCHMARKSRESPONSE']._serialized_start=1862
-  _globals['_LISTBENCHMARKSRESPONSE']._serialized_end=1955
-  _globals['_WATCHBENCHMARKREQUEST']._serialized_start=1957
-  _globals['_WATCHBENCHMARKREQUEST']._serialized_end=2031
-  _globals['_WATCHBENCHMARKRESPONSE']._serialized_start=2033
-  _globals['_WATCHBENCHMARKRESPONSE']._serialized_end=2100
-  _globals['_CANCELBENCHMARKREQUEST']._serialized_start=2102
-  _globals['_CANCELBENCHMARKREQUEST']._serialized_end=2177
-  _globals['_BENCHMARKSERVICE']._serialized_start=2180
-  _globals['_BENCHMARKSERVICE']._serialized_end=2616
+  _globals['_BENCHMARKCASE']._serialized_end=943
+  _globals['_BENCHMARKGROUP']._serialized_start=946
+  _globals['_BENCHMARKGROUP']._serialized_end=1319
+  _globals['_BENCHMARK']._serialized_start=1322
+  _globals['_BENCHMARK']._serialized_end=1736
+  _globals['_CREATEBENCHMARKREQUEST']._serialized_start=1739
+  _globals['_CREATEBENCHMARKREQUEST']._serialized_end=2057
+  _globals['_GETBENCHMARKREQUEST']._serialized_start=2059
+  _globals['_GETBENCHMARKREQUEST']._serialized_end=2131
+  _globals['_LISTBENCHMARKSREQUEST']._serialized_start=2133
+  _globals['_LISTBENCHMARKSREQUEST']._serialized_end=2214
+  _globals['_LISTBENCHMARKSRESPONSE']._serialized_start=2216
+  _globals['_LISTBENCHMARKSRESPONSE']._serialized_end=2309
+  _globals['_WATCHBENCHMARKREQUEST']._serialized_start=2311
+  _globals['_WATCHBENCHMARKREQUEST']._serialized_end=2385
+  _globals['_WATCHBENCHMARKRESPONSE']._serialized_start=2387
+  _globals['_WATCHBENCHMARKRESPONSE']._serialized_end=2454
+  _globals['_CANCELBENCHMARKREQUEST']._serialized_start=2456
+  _globals['_CANCELBENCHMARKREQUEST']._serialized_end=2531
+  _globals['_BENCHMARKSERVICE']._serialized_start=2534
+  _globals['_BENCHMARKSERVICE']._serialized_end=2970
 # @@protoc_insertion_point(module_scope)

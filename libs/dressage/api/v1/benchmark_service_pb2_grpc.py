@@ -67,7 +67,8 @@ class BenchmarkServiceServicer(object):
     """
 
     def CreateBenchmark(self, request, context):
-        """Starts a benchmark: one session per case. A request may be repeated with the same request_id.
+        """Starts a benchmark: one session per case. If the named benchmark exists, adds the cases that it lacks and continues those that
+        failed or ended at a limit that is larger now. A request may be repeated with the same request_id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

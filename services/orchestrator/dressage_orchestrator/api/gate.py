@@ -83,7 +83,7 @@ RULES: dict[str, Rule] = {
     "dressage.v1.ArtifactService/GetRolloutPoses": Rule(Role.VIEWER, reads="artifact", field="rollout"),
     # It adds a file to the session, which the owner's quota counts.
     "dressage.v1.ArtifactService/GetRolloutVideo": Rule(Role.USER, "session", field="rollout"),
-    "dressage.v1.BenchmarkService/CreateBenchmark": _CREATE,
+    "dressage.v1.BenchmarkService/CreateBenchmark": Rule(Role.USER, "benchmark"),
     "dressage.v1.BenchmarkService/GetBenchmark": _OPEN,
     "dressage.v1.BenchmarkService/ListBenchmarks": _OPEN,
     "dressage.v1.BenchmarkService/WatchBenchmark": _OPEN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 from dressage.api.v1 import benchmark_service_pb2 as pb
@@ -63,21 +64,17 @@ def pending(tx: ReadTransaction) -> list[str]:
     return [f"benchmarks/{row.id}" for row in rows]
 
 
-def change(
-    tx: Transaction, name: str, edit: Callable[[pb.Benchmark], None], *, ended: bool | None = None
-) -> pb.Benchmark:
+def change(tx: Transaction, name: str, edit: Callable[[pb.Benchmark], None]) -> pb.Benchmark:
     """Change a benchmark by compare-and-swap.
 
-    :param ended: whether the benchmark has ended; None: unchanged.
+    :raises NotFound: when there is none.
     """
-
     tx.lock(name)
 
-    def apply(message: pb.Benchmark) -> None:
-        edit(message)
+    def columns(message: pb.Benchmark) -> dict[str, Any]:
+        return {"ended": message.HasField("end_time")}
 
-    columns = {} if ended is None else {"ended": ended}
-    swapped = swap(tx, BENCHMARKS, {"id": _id(name)}, pb.Benchmark, apply, lambda _: columns)
+    swapped = swap(tx, BENCHMARKS, {"id": _id(name)}, pb.Benchmark, edit, columns)
     if swapped is None:
         raise NotFound(f"no benchmark {name!r}", reason="BENCHMARK_NOT_FOUND")
     tx.touch(name)
