@@ -37,7 +37,7 @@ from dressage_orchestrator.benchmark_table import (
     stages,
 )
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import benchmarks, request_ids, sessions
+from dressage_orchestrator.database import benchmarks, idempotency, sessions
 from dressage_orchestrator.database.engine import DatabaseLost, Fenced, ReadTransaction, Transaction
 from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.quotas import WAITING
@@ -92,13 +92,13 @@ class Benchmarks:
         name, owner = request.name or "benchmarks/b-" + secrets.token_hex(5), caller()
 
         def record(tx: Transaction) -> pb.Benchmark:
-            known = request_ids.find(tx, "CreateBenchmark", request.request_id, request)
+            known = idempotency.find_request(tx, "CreateBenchmark", request.request_id, request)
             if known is not None:
                 return benchmarks.get(tx, known)
             tx.lock(name)
             if benchmarks.owner(tx, name) is None:
                 benchmarks.create(tx, pb.Benchmark(name=name, owner=owner))
-            request_ids.record(tx, "CreateBenchmark", request.request_id, request, name)
+            idempotency.record_request(tx, "CreateBenchmark", request.request_id, request, name)
             return benchmarks.change(tx, name, lambda message: self._extend(tx, message, request))
 
         benchmark = await self._service.transact(record)

@@ -12,9 +12,9 @@ from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
-from dressage_orchestrator.database import assignments, directions, events, labels, request_ids, sessions
+from dressage_orchestrator.database import assignments, events, feedback, idempotency, sessions
 from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.database.labels import Label
+from dressage_orchestrator.database.feedback import Label
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.statistics import cohen_kappa, deviation, mean, spearman
@@ -57,13 +57,13 @@ class HumanFeedback:
                 raise InvalidArgument(field="from_parent", problem=refusal, value="always", expected="never or auto")
 
         def record(tx: Transaction) -> None:
-            if request_ids.find(tx, "SteerSession", request.request_id, request) is not None:
+            if idempotency.find_request(tx, "SteerSession", request.request_id, request) is not None:
                 return
             if request.rebase_to:
                 _require_judged(tx, session, request.rebase_to)
             _store(tx, session, request)
             sessions.add_note(tx, session, request.note.strip(), set_=fields)
-            request_ids.record(tx, "SteerSession", request.request_id, request, request.name)
+            idempotency.record_request(tx, "SteerSession", request.request_id, request, request.name)
 
         await self._service.transact(record)
         await self._service.release(session)
@@ -78,7 +78,7 @@ class HumanFeedback:
 
         def record(tx: Transaction) -> v1.Session:
             stored = sessions.get(tx, session)
-            if request_ids.find(tx, "ApproveSession", request.request_id, request) is not None:
+            if idempotency.find_request(tx, "ApproveSession", request.request_id, request) is not None:
                 return stored
             waiting = stored.awaiting_approval
             if not waiting:
@@ -87,8 +87,8 @@ class HumanFeedback:
             if request.iteration not in (0, waiting):
                 message = f"iteration {waiting} of session {session!r} waits for approval, not {request.iteration}"
                 raise FailedPrecondition(message, reason="OTHER_ITERATION_WAITS", metadata={"iteration": str(waiting)})
-            directions.add(tx, session, directions.APPROVE, request.note.strip(), iteration=waiting)
-            request_ids.record(tx, "ApproveSession", request.request_id, request, request.name)
+            feedback.add_direction(tx, session, feedback.APPROVE, request.note.strip(), iteration=waiting)
+            idempotency.record_request(tx, "ApproveSession", request.request_id, request, request.name)
             return stored
 
         stored = await self._service.transact(record)
@@ -104,10 +104,10 @@ class HumanFeedback:
 
         def record(tx: Transaction) -> pb.LabelRolloutResponse:
             assignment, member = _owner(request.rollout)
-            if request_ids.find(tx, "LabelRollout", request.request_id, request) is None:
-                labels.add(tx, request.rollout, Label(request.score, request.comment))
-                request_ids.record(tx, "LabelRollout", request.request_id, request, request.rollout)
-            stored = labels.of_rollout(tx, request.rollout)
+            if idempotency.find_request(tx, "LabelRollout", request.request_id, request) is None:
+                feedback.add_label(tx, Label(request.rollout, request.score, request.comment))
+                idempotency.record_request(tx, "LabelRollout", request.request_id, request, request.rollout)
+            stored = feedback.labels_of(tx, request.rollout)
             judgment: list[v1.Judgment] = []
 
             def edit(entry: v1.Member) -> None:
@@ -135,14 +135,14 @@ def _require_judged(tx: Transaction, session: str, number: int) -> None:
 
 def _store(tx: Transaction, session: str, request: pb.SteerSessionRequest) -> None:
     if request.proposal_source.strip():
-        directions.add(tx, session, directions.PROPOSAL, request.proposal_source)
+        feedback.add_direction(tx, session, feedback.PROPOSAL, request.proposal_source)
     if request.criteria:
         criteria = [MessageToDict(entry) for entry in request.criteria]
-        directions.add(tx, session, directions.CRITERIA, json.dumps(criteria))
+        feedback.add_direction(tx, session, feedback.CRITERIA, json.dumps(criteria))
     if request.rebase_to:
-        directions.add(tx, session, directions.REBASE, str(request.rebase_to))
+        feedback.add_direction(tx, session, feedback.REBASE, str(request.rebase_to))
     if request.from_parent:
-        directions.add(tx, session, directions.FROM_PARENT, str(request.from_parent))
+        feedback.add_direction(tx, session, feedback.FROM_PARENT, str(request.from_parent))
 
 
 def _choice(request: pb.SteerSessionRequest) -> str:
@@ -199,7 +199,7 @@ def _agreement(tx: Transaction, session: str) -> v1.Agreement:
 
 def _labelled(tx: Transaction, session: str) -> list[v1.Judgment]:
     judgments: list[v1.Judgment] = []
-    labelled = labels.rollouts(tx, session)
+    labelled = {label.rollout for label in feedback.session_labels(tx, session)}
     for assignment in sorted({_owner(rollout)[0] for rollout in labelled}):
         for member in assignments.members(tx, assignment):
             judgments += [r.judgment for e in member.evaluations for r in e.rollouts if r.artifact in labelled]

@@ -14,7 +14,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import ResourceExhausted
 from dressage.serving.access import Quota
 
-from dressage_orchestrator.database import charges, sessions
+from dressage_orchestrator.database import sessions
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 
 WINDOW = timedelta(days=30)
@@ -70,7 +70,7 @@ class Quotas:
 
         :raises ResourceExhausted: naming the limit.
         """
-        today = charges.dollars(tx, since=tx.now - _ELICIT_WINDOW)
+        today = sessions.charged_dollars(tx, since=tx.now - _ELICIT_WINDOW)
         if today >= self._elicit_dollars:
             _refuse("dollars of elicitations a day", "ELICIT_BUDGET", today, self._elicit_dollars, "this server")
         quota = self._of(owner)
@@ -81,7 +81,7 @@ class Quotas:
 
     def _reserved(self, tx: ReadTransaction, owner: str, held: list[v1.Session]) -> float:
         since = tx.now - WINDOW
-        total = charges.dollars(tx, since=since, principal=owner)
+        total = sessions.charged_dollars(tx, since=since, principal=owner)
         for entry in held:
             if entry.state not in sessions.ENDED:
                 total += max(entry.spec.budget.dollars, entry.cost.dollars)

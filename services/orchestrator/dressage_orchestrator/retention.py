@@ -22,7 +22,7 @@ from dressage.errors import DressageError
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import DAY, micros
-from dressage_orchestrator.database import benchmarks, leases, retention, sessions
+from dressage_orchestrator.database import benchmarks, executors, retention, sessions
 from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.launch.protocol import Launcher
 from dressage_orchestrator.lifecycle.workflows import Workflows
@@ -112,7 +112,7 @@ class Retention:
     def begin(self, executor: str, interval: float) -> bool:
         """Begin a periodic collection, if it is due and no other server collects."""
         with self._database.begin() as tx:
-            return leases.begin(tx, _LEASE, executor, seconds=interval)
+            return executors.begin_turn(tx, _LEASE, executor, seconds=interval)
 
     def collect(self, *, validate_only: bool) -> Iterator[pb.CollectGarbageResponse]:
         """Remove garbage, and yield each part once it is removed.
@@ -125,8 +125,6 @@ class Retention:
         failures: list[DressageError] = []
         if not validate_only:
             self._workflows.check_launched()
-            with self._database.begin() as tx:
-                retention.fill_in(tx)
         for parts in (
             self._ended,
             self._deleted,
@@ -191,12 +189,7 @@ class Retention:
             after = resource_names.parse_session(batch[-1].name)
 
     def _is_due(self, session: v1.Session) -> bool:
-        if session.HasField("purge_time"):
-            return session.purge_time.ToMicroseconds() <= micros(self._database.clock())
-        # A previous version deleted it.
-        return session.HasField("delete_time") and session.delete_time.ToMicroseconds() <= self._before(
-            self._policy.deleted
-        )
+        return session.HasField("purge_time") and session.purge_time.ToMicroseconds() <= micros(self._database.clock())
 
     def _remove(self, session: str, *, dry: bool) -> pb.CollectGarbageResponse | None:
         part = _part(pb.GARBAGE_KIND_DELETED_SESSION, session)

@@ -26,7 +26,7 @@ from dressage.serving.access import current_principal
 from dressage_orchestrator import resource_names, threads
 from dressage_orchestrator.clients import AgentClient, JudgeClient, configured
 from dressage_orchestrator.clock import DAY
-from dressage_orchestrator.database import events, request_ids, retention, sessions, speeds
+from dressage_orchestrator.database import events, idempotency, retention, sessions, trainings
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.device_pools import NO_DEVICES, DevicePools, Offer, faster, offer_of
@@ -141,7 +141,7 @@ class Sessions:
             if planned.moved:
                 moved = ev.Warning(reason="NOT_ON_DEVICE", message=planned.note)
                 events.append(tx, session_id, ev.Event(warning=moved))
-            request_ids.record(tx, "CreateSession", request.request_id, request, session.name)
+            idempotency.record_request(tx, "CreateSession", request.request_id, request, session.name)
             return self._enqueue(tx, session_id, admitted)
 
         admitted: list[tuple[str, int]] = []
@@ -255,7 +255,7 @@ class Sessions:
 
             sessions.request_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)
-            request_ids.record(tx, "ResumeSession", request.request_id, request, changed.name)
+            idempotency.record_request(tx, "ResumeSession", request.request_id, request, changed.name)
             return self._enqueue(tx, session, admitted)
 
         admitted: list[tuple[str, int]] = []
@@ -318,7 +318,9 @@ class Sessions:
         card, method = load_card(full.environment.removeprefix("environments/")), self._methods.of(full)
         episode = _episode_steps(full)
         part = method.estimate(full, episode_steps=episode)
-        known = await self.read(partial(speeds.first, keys=self._devices.rate_keys(part, full.pool), pool=full.pool))
+        known = await self.read(
+            partial(trainings.first_speed, keys=self._devices.rate_keys(part, full.pool), pool=full.pool)
+        )
         seconds = method.seconds(full, part, cores=available_cores(), known=known)
         longest = part.longest()
         most = method.seconds(full, longest, cores=available_cores(), known=known)
@@ -371,7 +373,7 @@ class Sessions:
             if not part.kind:
                 return full, ""
             keys = self._devices.rate_keys(part, candidate.pool)
-            rate = await self.read(partial(speeds.first, keys=keys, pool=candidate.pool))
+            rate = await self.read(partial(trainings.first_speed, keys=keys, pool=candidate.pool))
             offers.append(offer_of(candidate, part, rate, on_device=candidate.pool in self._devices.names))
         if difference := known_difference(full.environment.removeprefix("environments/")):
             return full, f"pool {full.pool}: {difference}; `--pool {moved.pool}` trains there nevertheless"
@@ -467,7 +469,7 @@ def with_defaults(spec: v1.SessionSpec, method: Method, *, default_model: str, d
 def _repeat(
     tx: Transaction, method: str, request_id: str, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
 ) -> v1.Session | None:
-    name = request_ids.find(tx, method, request_id, request)
+    name = idempotency.find_request(tx, method, request_id, request)
     return None if name is None else sessions.get(tx, resource_names.parse_session(name))
 
 

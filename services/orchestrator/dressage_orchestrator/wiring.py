@@ -48,8 +48,8 @@ from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.changes import follow
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
 from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.executors import shared_secret
 from dressage_orchestrator.database.sessions import ENDED_TOPIC
-from dressage_orchestrator.database.shared_secrets import shared_secret
 from dressage_orchestrator.device_pools import DevicePools
 from dressage_orchestrator.gauges import update_gauges
 from dressage_orchestrator.human_feedback import HumanFeedback

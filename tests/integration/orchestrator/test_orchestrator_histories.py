@@ -1,15 +1,10 @@
-"""Recorded histories of each method, replayed by the current code; what happens where the code has other steps.
-
-``DRESSAGE_RECORD_HISTORIES=1 pytest tests/integration/orchestrator/test_orchestrator_histories.py -k record`` records
-them for the current `APPLICATION_VERSION`. Record with each release, and keep the files of released versions.
-"""
+"""A replay of each method's history, and what happens where the code has other steps."""
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-import os
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +14,6 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage_orchestrator import wiring
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
-from dressage_orchestrator.lifecycle.workflows import APPLICATION_VERSION
 from search_authors import SearchAuthors
 
 from tests.fakes.specs import reward_session
@@ -29,10 +23,9 @@ from tests.integration.orchestrator.test_orchestrator_code_method import Author,
 from tests.integration.orchestrator.test_parameters_session import served
 from tests.integration.orchestrator.test_program_session import ProgramAuthors, spec_of
 
-HISTORIES = Path(__file__).parents[2] / "data" / "histories"
 METHODS = ("reward", "parameters", "code", "program")
 DATABASES = ("dressage.db", "workflows.db")
-RECORDS = os.environ.get("DRESSAGE_RECORD_HISTORIES") == "1"
+History = Callable[[str], Awaitable[list[str]]]
 ENDED = (v1.SESSION_STATE_SUCCEEDED, v1.SESSION_STATE_EXHAUSTED, v1.SESSION_STATE_FAILED)
 
 
@@ -72,30 +65,45 @@ async def run_program(stack: Stack) -> None:
         await line.run("recorded", spec_of(budget=20_000))
 
 
-@pytest.mark.skipif(not RECORDS, reason="DRESSAGE_RECORD_HISTORIES is not set")
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("method", METHODS)
-async def test_record(stack: Stack, method: str) -> None:
-    await globals()[f"run_{method}"](stack)
-    await stack.stop()
-    folder = HISTORIES / APPLICATION_VERSION
-    folder.mkdir(parents=True, exist_ok=True)
-    parts = []
-    for name in DATABASES:
-        with closing(sqlite3.connect(stack.folder / name)) as database:
-            parts.append("\n".join(database.iterdump()))
-    (folder / f"{method}.sql.gz").write_bytes(gzip.compress("\n-- next\n".join(parts).encode(), 9, mtime=0))
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, list[str]]:
+    """Dumps of both databases after a session, by method; filled by `history`."""
+    return {}
+
+
+@pytest.fixture
+def history(recordings: dict[str, list[str]], tmp_path: Path) -> History:
+    """Returns the dumps of a method's session, which runs once for all tests."""
+
+    async def record(method: str) -> list[str]:
+        if method not in recordings:
+            stack = Stack(tmp_path / "recorded")
+            await stack.neighbours.start()
+            try:
+                await globals()[f"run_{method}"](stack)
+            finally:
+                await stack.stop()
+                await stack.neighbours.stop()
+            recordings[method] = [_dump(stack.folder / name) for name in DATABASES]
+        return recordings[method]
+
+    return record
+
+
+def _dump(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as database:
+        return "\n".join(database.iterdump())
 
 
 # -- replaying
 
 
-def restore(path: Path, folder: Path, *, change: str = "") -> v1.Session:
+def restore(history: list[str], folder: Path, *, change: str = "") -> v1.Session:
     """Restore both databases as they were before the last step, "end"; returns the session as it ended.
 
     :param change: statements to run on the history.
     """
-    for name, script in zip(DATABASES, gzip.decompress(path.read_bytes()).decode().split("\n-- next\n"), strict=True):
+    for name, script in zip(DATABASES, history, strict=True):
         with closing(sqlite3.connect(folder / name)) as connection:
             connection.executescript(script)
             if name == "workflows.db":
@@ -128,11 +136,9 @@ async def ended_session(stack: Stack, name: str) -> v1.Session:
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    "path", sorted(HISTORIES.glob("*/*.sql.gz")), ids=lambda path: f"{path.parent.name}-{path.name}"
-)
-async def test_the_current_code_replays_a_recorded_history(stack: Stack, path: Path) -> None:
-    before = restore(path, stack.folder)
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_history_is_replayed_without_work(stack: Stack, history: History, method: str) -> None:
+    before = restore(await history(method), stack.folder)
     await stack.start()
     after = await ended_session(stack, before.name)
     assert (after.state, after.epoch) == (before.state, before.epoch), after.failure
@@ -141,15 +147,12 @@ async def test_the_current_code_replays_a_recorded_history(stack: Stack, path: P
     assert not neighbours.agent.keys and not neighbours.judge.checks and not neighbours.judge.judged
 
 
-def test_each_method_has_a_history_of_this_version() -> None:
-    recorded = {path.name.partition(".")[0] for path in (HISTORIES / APPLICATION_VERSION).glob("*.sql.gz")}
-    assert recorded == set(METHODS), "record histories: see the top of this file"
-
-
 @pytest.mark.parametrize("method", ["reward", "parameters"])
-async def test_other_steps_end_a_session_with_a_reason_and_its_policy(stack: Stack, method: str) -> None:
+async def test_other_steps_end_a_session_with_a_reason_and_its_policy(
+    stack: Stack, history: History, method: str
+) -> None:
     rename = "UPDATE operation_outputs SET function_name = 'another' WHERE function_id = 4"
-    before = restore(HISTORIES / APPLICATION_VERSION / f"{method}.sql.gz", stack.folder, change=rename)
+    before = restore(await history(method), stack.folder, change=rename)
     await stack.start()
     failed = await ended_session(stack, before.name)
     assert (failed.state, failed.epoch) == (v1.SESSION_STATE_FAILED, 0)
@@ -162,9 +165,9 @@ async def test_other_steps_end_a_session_with_a_reason_and_its_policy(stack: Sta
         assert resumed.state == before.state, resumed.failure
 
 
-async def test_a_workflow_of_another_version_begins_the_next_epoch(stack: Stack) -> None:
-    older = "UPDATE workflow_status SET application_version = '2'"
-    before = restore(HISTORIES / APPLICATION_VERSION / "reward.sql.gz", stack.folder, change=older)
+async def test_a_workflow_of_another_version_begins_the_next_epoch(stack: Stack, history: History) -> None:
+    older = "UPDATE workflow_status SET application_version = '0'"
+    before = restore(await history("reward"), stack.folder, change=older)
     await stack.start()
     resumed = await ended_session(stack, before.name)
     assert (resumed.state, resumed.epoch) == (before.state, 1), resumed.failure

@@ -12,7 +12,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.cli import listings, summary
 from dressage.client import AsyncClient, CallPolicy
 from dressage.sdk import event_lines, picture, progress, texts
-from dressage_orchestrator.database import admission, sessions
+from dressage_orchestrator.database import sessions, workflows
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,14 +154,14 @@ def test_sessions_start_in_order_and_never_more_than_the_limit(
             if action == "create":
                 count += 1
                 sessions.create(tx, f"s{count}", v1.SessionSpec(intent="run"))
-                admission.enter(tx, f"s{count}")
+                workflows.enter(tx, f"s{count}")
                 waiting.append(f"s{count}")
             elif action == "end" and running:
                 sessions.change(tx, running.pop(0), lambda entry: setattr(entry, "state", v1.SESSION_STATE_FAILED))
             elif action == "cancel" and waiting:
                 sessions.request_cancel(tx, waiting.pop(), "no longer needed")
         with database.begin() as tx:
-            admitted = [name for name, _ in admission.admit(tx, limit)]
+            admitted = [name for name, _ in workflows.admit(tx, limit)]
         started = [name for name in admitted if name in waiting]
         expected = waiting[: max(0, limit - len(running))]
         assert started == expected and len(admitted) - len(started) == (

@@ -17,11 +17,9 @@ from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import (
     assignments,
     benchmarks,
-    directions,
     events,
+    feedback,
     idempotency,
-    labels,
-    request_ids,
     runs,
     sessions,
 )
@@ -62,7 +60,7 @@ def use_session(
     """
     request = pb.CreateSessionRequest(session_id=session, request_id=f"request-{session}")
     sessions.create(tx, session, v1.SessionSpec(intent="run", pool="cpu"))
-    request_ids.record(tx, "CreateSession", request.request_id, request, f"sessions/{session}")
+    idempotency.record_request(tx, "CreateSession", request.request_id, request, f"sessions/{session}")
     name = f"sessions/{session}/iterations/1/assignments/train"
     task = work.Assignment(name=name, train=work.TrainAssignment(environment="CartPole-v1"))
     assignments.create(tx, task, [v1.Member(name=f"{name}/members/m", config="c")])
@@ -72,8 +70,8 @@ def use_session(
     tx.execute(sa.insert(REPORT_SEQUENCES).values(run=run, attempt=1, sequence=7, kept=3))
     sessions.upsert_iteration(tx, session, 1, lambda iteration: setattr(iteration, "planned_change", notes))
     sessions.add_note(tx, session, "faster")
-    directions.add(tx, session, directions.PROPOSAL, "source")
-    labels.add(tx, f"{name}/members/m/rollouts/1.npz", labels.Label(0.5, ""))
+    feedback.add_direction(tx, session, feedback.PROPOSAL, "source")
+    feedback.add_label(tx, feedback.Label(f"{name}/members/m/rollouts/1.npz", 0.5, ""))
     for number in range(EVENTS):
         events.append(tx, session, ev.Event(note_added=ev.NoteAdded(note=f"progress {number}")), iteration=1)
         idempotency.record(tx, session, f"0/effect/{number}")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator import changes
-from dressage_orchestrator.database import directions, sessions
+from dressage_orchestrator.database import feedback, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.lifecycle.wakeups import Wakeups
 from dressage_orchestrator.notifications import Notifier
@@ -69,7 +69,7 @@ async def test_changes_by_another_server_are_found(tmp_path: Path, monkeypatch: 
         await asyncio.sleep(0.2)
         for edit in (
             lambda tx: sessions.request_cancel(tx, "changed", "enough"),
-            lambda tx: directions.add(tx, "changed", directions.REBASE, "1"),
+            lambda tx: feedback.add_direction(tx, "changed", feedback.REBASE, "1"),
             lambda tx: sessions.change(
                 tx, "changed", lambda stored: setattr(stored, "state", v1.SESSION_STATE_CANCELLED)
             ),

@@ -12,7 +12,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
-from dressage_orchestrator.database import assignments, events, idempotency, reports, request_ids, runs, sessions
+from dressage_orchestrator.database import assignments, events, idempotency, reports, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction, sqlite_url
 from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.database.store import SessionStore
@@ -149,11 +149,11 @@ def test_changes_of_a_transaction_add_up_in_few_statements(database: Database, m
 def test_request_ids_repeat_the_response_and_reject_other_requests(database: Database) -> None:
     one, other = v1.SessionSpec(intent="a"), v1.SessionSpec(intent="b")
     with database.begin() as tx:
-        request_ids.record(tx, "Create", "r", one, "sessions/s")
-        assert request_ids.find(tx, "Create", "r", one) == "sessions/s"
-        assert request_ids.find(tx, "Other", "r", one) is None
+        idempotency.record_request(tx, "Create", "r", one, "sessions/s")
+        assert idempotency.find_request(tx, "Create", "r", one) == "sessions/s"
+        assert idempotency.find_request(tx, "Other", "r", one) is None
         with pytest.raises(AlreadyExists):
-            request_ids.find(tx, "Create", "r", other)
+            idempotency.find_request(tx, "Create", "r", other)
 
 
 def test_notes_are_taken_by_one_revision(database: Database) -> None:

@@ -23,9 +23,8 @@ from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.serving.errors import to_status
 from dressage_orchestrator.database import engine as engine_module
 from dressage_orchestrator.database import sessions
-from dressage_orchestrator.database.engine import Database, DatabaseLost, sqlite_url
+from dressage_orchestrator.database.engine import Database, DatabaseLost, make_workflow_engine, sqlite_url
 from dressage_orchestrator.database.tables import SESSIONS
-from dressage_orchestrator.database.workflow_engine import make_workflow_engine
 from google.rpc import code_pb2
 
 from tests.servers.postgres import postgres
@@ -47,7 +46,7 @@ connection.close()
 WORKFLOWS = """
 import os, sys, threading
 from dbos import DBOS, SetWorkflowID
-from dressage_orchestrator.database.workflow_engine import make_workflow_engine
+from dressage_orchestrator.database.engine import make_workflow_engine
 url = f"sqlite:///{sys.argv[1]}/workflows.db"
 engine = make_workflow_engine(url)
 inside, go, calls = threading.Event(), threading.Event(), []

@@ -17,8 +17,8 @@ from dressage.serving.access import Quota
 from dressage_orchestrator import gauges
 from dressage_orchestrator.api import runs as runs_api
 from dressage_orchestrator.benchmarks import Benchmarks
-from dressage_orchestrator.database import admission, sessions
 from dressage_orchestrator.database import benchmarks as rows
+from dressage_orchestrator.database import sessions, workflows
 from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.launch import local
@@ -100,8 +100,8 @@ class NoWorkflows:
         pass
 
     def enqueue(self, tx: Transaction, session: str) -> list[tuple[str, int]]:
-        admission.enter(tx, session)
-        return admission.admit(tx, 0)
+        workflows.enter(tx, session)
+        return workflows.admit(tx, 0)
 
     def start(self, session: str, epoch: int) -> None:
         raise self.error

@@ -10,7 +10,7 @@ import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.sdk.durations import seconds_worked
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import recovery
+from dressage_orchestrator.database import workflows
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.store import SessionStore
 from dressage_orchestrator.lifecycle import budget
@@ -66,7 +66,7 @@ def test_downtime_within_an_epoch_is_idle_and_counted_once(
     database: Database, store: SessionStore, clock: Clock
 ) -> None:
     def after(*names: str) -> v1.Session:
-        recovery.end_downtime(database, names)
+        workflows.end_downtime(database, names)
         return store.get()
 
     clock.advance(5)

@@ -14,8 +14,8 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.training import sac
 from dressage.training.preset import load_preset, preset_names
 from dressage_orchestrator import benchmark_table
-from dressage_orchestrator.database.directions import APPROVE, PROPOSAL, add, take
 from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.feedback import APPROVE, PROPOSAL, add_direction, take_directions
 from dressage_orchestrator.lifecycle import aggregate, budget, lessons
 from dressage_orchestrator.methods.reward import configs, diagnostics, screening, tools
 from dressage_orchestrator.methods.reward.history import History
@@ -328,9 +328,9 @@ def test_the_tree_and_the_ledger() -> None:
 def test_directions_are_taken_once_and_repeatably(tmp_path: Path) -> None:
     database = Database(sqlite_url(tmp_path / "d.db"))
     with database.begin() as tx:
-        add(tx, "s", PROPOSAL, "first")
-        add(tx, "s", PROPOSAL, "second")
-        add(tx, "s", APPROVE, "fine", iteration=3)
-        assert take(tx, "s", 2, (PROPOSAL, APPROVE)) == {"proposal": "second"}
-        assert take(tx, "s", 2, (PROPOSAL, APPROVE)) == {"proposal": "second"}
-        assert take(tx, "s", 3, (PROPOSAL, APPROVE)) == {"approve": "fine"}
+        add_direction(tx, "s", PROPOSAL, "first")
+        add_direction(tx, "s", PROPOSAL, "second")
+        add_direction(tx, "s", APPROVE, "fine", iteration=3)
+        assert take_directions(tx, "s", 2, (PROPOSAL, APPROVE)) == {"proposal": "second"}
+        assert take_directions(tx, "s", 2, (PROPOSAL, APPROVE)) == {"proposal": "second"}
+        assert take_directions(tx, "s", 3, (PROPOSAL, APPROVE)) == {"approve": "fine"}

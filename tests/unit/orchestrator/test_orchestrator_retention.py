@@ -16,7 +16,7 @@ from dressage.api.v1 import maintenance_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import DirectoryStore
 from dressage.errors import FailedPrecondition, Unavailable
-from dressage_orchestrator.database import leases, request_ids, retention, sessions
+from dressage_orchestrator.database import executors, idempotency, retention, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.tables import BENCHMARKS, METADATA, SESSIONS
 from dressage_orchestrator.launch.local import LocalLauncher
@@ -210,43 +210,30 @@ def test_request_ids_of_benchmarks_under_way_are_kept(house: House) -> None:
     with house.database.begin() as tx:
         use_benchmark(tx, "b-1", ["x"], ended=False)
         for name in ("benchmarks/b-1/1", "benchmarks/b-2/1"):
-            request_ids.record(tx, "CreateSession", name, v1.Session(), "sessions/x")
+            idempotency.record_request(tx, "CreateSession", name, v1.Session(), "sessions/x")
     house.collect(days=31)
     with house.database.begin() as tx:
-        assert request_ids.find(tx, "CreateSession", "benchmarks/b-1/1", v1.Session()) == "sessions/x"
-        assert request_ids.find(tx, "CreateSession", "benchmarks/b-2/1", v1.Session()) is None
-
-
-def test_rows_of_the_previous_version_are_filled_in(house: House) -> None:
-    """A server of the previous version does not write the new columns during a rolling update."""
-    house.add("old")
-    house.delete("old")
-    with house.database.begin() as tx:
-        unknown = {"end_micros": 0, "delete_micros": 0}
-        tx.execute(sa.update(SESSIONS).values(unknown))
-        tx.execute(sa.text("UPDATE request_ids SET create_micros = 0"))
-    assert ("REQUEST_IDS", "") not in house.collect(days=1)
-    assert ("DELETED_SESSION", "sessions/old") in house.collect(days=31)
+        assert idempotency.find_request(tx, "CreateSession", "benchmarks/b-1/1", v1.Session()) == "sessions/x"
+        assert idempotency.find_request(tx, "CreateSession", "benchmarks/b-2/1", v1.Session()) is None
 
 
 def test_one_of_several_servers_holds_the_lease(house: House) -> None:
-    from dressage_orchestrator.database import executors
 
     with house.database.begin() as tx:
         first, second = executors.register(tx, "one"), executors.register(tx, "two")
-        assert leases.begin(tx, "retention", first, seconds=60)
-        assert not leases.begin(tx, "retention", second, seconds=60)
-        assert not leases.begin(tx, "retention", first, seconds=60)
+        assert executors.begin_turn(tx, "retention", first, seconds=60)
+        assert not executors.begin_turn(tx, "retention", second, seconds=60)
+        assert not executors.begin_turn(tx, "retention", first, seconds=60)
     house.clock.now += timedelta(seconds=61)
     with house.database.begin() as tx:
-        assert not leases.begin(tx, "retention", second, seconds=60)  # due, but the first one is alive
-        assert leases.begin(tx, "retention", first, seconds=60)
+        assert not executors.begin_turn(tx, "retention", second, seconds=60)  # due, but the first one is alive
+        assert executors.begin_turn(tx, "retention", first, seconds=60)
         executors.expire(tx, first)
-        assert not leases.begin(tx, "retention", second, seconds=60)  # takes over; not due yet
+        assert not executors.begin_turn(tx, "retention", second, seconds=60)  # takes over; not due yet
     house.clock.now += timedelta(seconds=61)
     with house.database.begin() as tx:
-        assert leases.begin(tx, "retention", second, seconds=60)
-        assert not leases.begin(tx, "retention", first, seconds=60)
+        assert executors.begin_turn(tx, "retention", second, seconds=60)
+        assert not executors.begin_turn(tx, "retention", first, seconds=60)
 
 
 FATES = st.sampled_from(["running", "ended", "deleted", "deleted late", "missing", "missing late"])

@@ -16,8 +16,8 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, Unavailable
 from dressage_orchestrator.database import assignments, engine, executors, runs, sessions
 from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced, sqlite_url
+from dressage_orchestrator.database.executors import shared_secret
 from dressage_orchestrator.database.migrate import migrate, newest
-from dressage_orchestrator.database.shared_secrets import shared_secret
 from dressage_orchestrator.database.tables import METADATA
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.tokens import RunTokens

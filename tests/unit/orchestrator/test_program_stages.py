@@ -18,7 +18,6 @@ class Store:
 
     def __init__(self) -> None:
         self.row, self.counted = v1.Iteration(number=1), 0
-        self.searches = SimpleNamespace(count=self._count)
 
     def iteration(self, number: int) -> v1.Iteration:
         copy = v1.Iteration()
@@ -31,7 +30,7 @@ class Store:
 
     def set_best(self, *_: Any, **__: Any) -> None: ...
 
-    def _count(self, *, candidates: int, **_: Any) -> bool:
+    def count_candidates(self, *, candidates: int, **_: Any) -> bool:
         self.counted += candidates
         return True
 

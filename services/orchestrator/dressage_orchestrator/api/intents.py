@@ -12,7 +12,7 @@ from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 
 from dressage_orchestrator.clients import AgentClient, configured
-from dressage_orchestrator.database import charges
+from dressage_orchestrator.database import sessions
 from dressage_orchestrator.models import TEMPLATE
 from dressage_orchestrator.service import Sessions, caller
 
@@ -41,7 +41,7 @@ class IntentServicer:
         task = agent_pb.Task(key=key, model=model, elicitor=agent_pb.ElicitorTask(brief=brief))
         result = await self._agent.converse(task)
         if result.cost.dollars > 0:
-            await self._service.transact(lambda tx: charges.record(tx, who, key, result.cost.dollars))
+            await self._service.transact(lambda tx: sessions.record_charge(tx, who, key, result.cost.dollars))
         return pb.ElicitResponse(
             criteria=result.elicitor.criteria, questions=result.elicitor.questions, cost=result.cost
         )

@@ -20,8 +20,8 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
-from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBERS, REPORTS, RUNS
+from dressage_orchestrator.database.transactions import swap
 
 ENDED = frozenset(
     {v1.ASSIGNMENT_STATE_SUCCEEDED, v1.ASSIGNMENT_STATE_FAILED, v1.ASSIGNMENT_STATE_CANCELLED},

@@ -11,8 +11,8 @@ from dressage.errors import NotFound
 
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
-from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import BENCHMARKS
+from dressage_orchestrator.database.transactions import swap
 
 
 def _id(name: str) -> str:

@@ -16,7 +16,6 @@ from dressage.api.v1 import benchmark_service_pb2 as benchmark_pb
 from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.clock import micros
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import (
@@ -52,20 +51,6 @@ class Removed(IntFlag):
     """Events except the last."""
     CLAIMED = 4
     """All of it is being removed; the deletion can no longer be reverted."""
-
-
-def fill_in(tx: Transaction) -> None:
-    """Fill in the columns of rows that a server of the previous version wrote."""
-    unknown = sa.or_(
-        sa.and_(SESSIONS.c.state.in_(sorted(sessions.ENDED)), SESSIONS.c.end_micros == 0),
-        sa.and_(SESSIONS.c.state.not_in(sorted(sessions.ENDED)), SESSIONS.c.end_micros > 0),
-        SESSIONS.c.deleted != (SESSIONS.c.delete_micros > 0),
-    )
-    for row in tx.execute(sa.select(SESSIONS.c.id, SESSIONS.c.data).where(unknown)).all():
-        tx.execute(
-            sa.update(SESSIONS).where(SESSIONS.c.id == row.id).values(**sessions.times(v1.Session.FromString(row.data)))
-        )
-    tx.execute(sa.update(REQUEST_IDS).where(REQUEST_IDS.c.create_micros == 0).values(create_micros=micros(tx.now)))
 
 
 def ended_before(tx: ReadTransaction, moment: int, *, lacking: Removed, after: str = "") -> list[str]:

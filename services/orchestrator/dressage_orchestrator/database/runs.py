@@ -19,8 +19,8 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import assignments, events, executors
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
-from dressage_orchestrator.database.rows import swap
 from dressage_orchestrator.database.tables import EXECUTORS, RUNS
+from dressage_orchestrator.database.transactions import swap
 
 ENDED = frozenset({v1.RUN_STATE_SUCCEEDED, v1.RUN_STATE_FAILED, v1.RUN_STATE_CANCELLED})
 """Final states of a run; later assignments get a new run."""

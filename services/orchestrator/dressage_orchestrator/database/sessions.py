@@ -17,8 +17,8 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
-from dressage_orchestrator.database.rows import swap
-from dressage_orchestrator.database.tables import DIRECTIONS, ITERATIONS, NOTES, SESSIONS
+from dressage_orchestrator.database.tables import CHARGES, DIRECTIONS, ITERATIONS, NOTES, SESSIONS
+from dressage_orchestrator.database.transactions import swap
 
 ENDED = frozenset(
     {
@@ -378,3 +378,27 @@ def take_notes(tx: Transaction, session: str, number: int) -> list[str]:
     if texts:
         tx.execute(sa.update(NOTES).where(available).values(iteration=number))
     return texts
+
+
+_CHARGES_KEPT = timedelta(days=60)
+"""Longer than any quota counts."""
+
+
+def record_charge(tx: Transaction, principal: str, key: str, charged_dollars: float) -> None:
+    """Record a charge, and forget old ones; a repeated key changes nothing, because its reply came from the journal."""
+    tx.lock(f"charge/{key}")
+    tx.execute(sa.delete(CHARGES).where(CHARGES.c.create_micros < micros(tx.now - _CHARGES_KEPT)))
+    if tx.execute(sa.select(CHARGES.c.key).where(CHARGES.c.key == key)).one_or_none() is None:
+        row = {"key": key, "principal": principal, "charged_dollars": charged_dollars, "create_micros": micros(tx.now)}
+        tx.execute(sa.insert(CHARGES).values(**row))
+
+
+def charged_dollars(tx: ReadTransaction, *, since: datetime, principal: str | None = None) -> float:
+    """Sum of the charges since a time.
+
+    :param principal: only those of this principal.
+    """
+    query = sa.select(sa.func.sum(CHARGES.c.dollars)).where(CHARGES.c.create_micros >= micros(since))
+    if principal is not None:
+        query = query.where(CHARGES.c.principal == principal)
+    return float(tx.execute(query).scalar_one() or 0.0)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
-import sqlalchemy as sa
-from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.serving.costs import add_cost
@@ -24,34 +22,14 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import timestamp
-from dressage_orchestrator.database import (
-    assignments,
-    directions,
-    events,
-    idempotency,
-    sessions,
-    speeds,
-    training_length,
-)
-from dressage_orchestrator.database.assignments import AssignmentRow
-from dressage_orchestrator.database.engine import Database, Transaction
-from dressage_orchestrator.database.members import MemberRecords
-from dressage_orchestrator.database.searches import SearchRecords
-from dressage_orchestrator.database.tables import LABELS
-from dressage_orchestrator.database.transactions import Retry
+from dressage_orchestrator.database import assignments, events, feedback, idempotency, sessions
+from dressage_orchestrator.database.assignment_store import AssignmentStore
+from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.feedback import Label
 
 RECONCILED = "reconciled"
 """Key of an epoch that `reconcile` started, because the workflow of the previous epoch ended before its session."""
 _MAX_LABELS = 200
-
-
-@dataclass(frozen=True)
-class Label:
-    """A person's score of a rollout, between 0 and 1."""
-
-    rollout: str
-    score: float
-    comment: str
 
 
 @dataclass(frozen=True)
@@ -73,20 +51,8 @@ class Ending:
     warning: ev.Warning | None = None
 
 
-class SessionStore(MemberRecords):
-    """Rows of one session in one epoch.
-
-    :param retry: runs a transaction, with retries while the database is unavailable.
-    """
-
-    def __init__(self, database: Database, session: str, epoch: int, *, retry: Retry) -> None:  # type: ignore[type-arg]
-        super().__init__(database, retry)
-        self.session = session
-        self.epoch = epoch
-        self.searches = SearchRecords(session, epoch, self._write)
-
-    def _first(self, tx: Transaction, key: str) -> bool:
-        return idempotency.record(tx, self.session, f"{self.epoch}/{key}")
+class SessionStore(AssignmentStore):
+    """Rows of one session in one epoch."""
 
     # Reading.
 
@@ -115,11 +81,7 @@ class SessionStore(MemberRecords):
 
     def labels(self) -> list[Label]:
         """List people's labels of the session's rollouts, the latest last."""
-        prefix = resource_names.session_name(self.session) + "/"
-        query = sa.select(LABELS).where(LABELS.c.rollout.startswith(prefix, autoescape=True))
-        ordered = query.order_by(LABELS.c.create_micros, LABELS.c.number)
-        rows = self._read(lambda tx: tx.execute(ordered).all())
-        return [Label(row.rollout, row.score, row.comment) for row in rows[-_MAX_LABELS:]]
+        return self._read(lambda tx: feedback.session_labels(tx, self.session))[-_MAX_LABELS:]
 
     def change_token(self) -> object:
         """A value that changes whenever the session, its events or its directions change."""
@@ -145,7 +107,7 @@ class SessionStore(MemberRecords):
     def begin(self) -> v1.Session:
         """Set the session to RUNNING; the time since its last event, in which no process worked on it, is idle.
 
-        Once in an epoch: `recovery.end_downtime` counts the time without a server within one.
+        Once in an epoch: `workflows.end_downtime` counts the time without a server within one.
         """
 
         def write(tx: Transaction) -> v1.Session:
@@ -277,6 +239,28 @@ class SessionStore(MemberRecords):
 
         self._write(write)
 
+    def set_report(self, number: int, report: v1.Report) -> None:
+        """Record the score of an iteration's policy on report seeds as the session's, and the iteration as the best."""
+
+        def confirm(iteration: v1.Iteration) -> None:
+            iteration.confirmed_score = report.mean
+
+        def show(session: v1.Session) -> None:
+            session.best_iteration = resource_names.iteration_name(self.session, number)
+            session.best_score = report.mean
+            session.report.CopyFrom(report)
+
+        def write(tx: Transaction) -> None:
+            sessions.upsert_iteration(tx, self.session, number, confirm)
+            sessions.change(tx, self.session, show)
+
+        self._write(write)
+
+    def record_video(self, member: str, *, rollout: str, video: str) -> None:
+        """Record a rollout's video in its member and in the session."""
+        self._write(lambda tx: assignments.show_video(tx, member, rollout=rollout, video=video))
+        self.update(v1.Session(best_video=video), ["best_video"])
+
     # Events and costs.
 
     def emit(self, event: ev.Event, *, iteration: int = 0, key: str) -> bool:
@@ -338,6 +322,38 @@ class SessionStore(MemberRecords):
 
         return self._write(write)
 
+    def count_candidates(
+        self, *, candidates: int, episodes: int, cache_hits: int, key: str, across_epochs: bool = False
+    ) -> bool:
+        """Count evaluated candidates once under a key; whether the key is new.
+
+        :param across_epochs: whether the key is recorded for all epochs, not for this one.
+        """
+
+        def add(session: v1.Session) -> None:
+            session.candidates += candidates
+            session.episodes += episodes
+            session.cache_hits += cache_hits
+
+        def write(tx: Transaction) -> bool:
+            prefix = "all" if across_epochs else self.epoch
+            if not idempotency.record(tx, self.session, f"{prefix}/candidates/{key}"):
+                return False
+            sessions.change(tx, self.session, add)
+            return True
+
+        return self._write(write)
+
+    def count_env_steps(self) -> int:
+        """Sum the environment steps of the session's assignments and store the sum in the session."""
+
+        def write(tx: Transaction) -> int:
+            total = assignments.env_steps(tx, self.session)
+            sessions.change(tx, self.session, lambda session: setattr(session, "env_steps", total))
+            return total
+
+        return self._write(write)
+
     # Human feedback.
 
     def take_notes(self, number: int) -> list[str]:
@@ -346,7 +362,7 @@ class SessionStore(MemberRecords):
 
     def take_directions(self, number: int, kinds: Sequence[str]) -> dict[str, str]:
         """Take the latest direction of each kind for an iteration; repeated calls return the same or newer ones."""
-        return self._write(lambda tx: directions.take(tx, self.session, number, tuple(kinds)))
+        return self._write(lambda tx: feedback.take_directions(tx, self.session, number, tuple(kinds)))
 
     def set_criteria(self, number: int, text: str) -> None:
         """Replace the session's criteria.
@@ -397,81 +413,6 @@ class SessionStore(MemberRecords):
             events.append(tx, self.session, ev.Event(approval_granted=granted), iteration=number)
 
         self._write(write)
-
-    # Assignments.
-
-    def create_assignment(self, number: int, task: work.Assignment, members: Sequence[v1.Member] = ()) -> None:
-        """Store an assignment of an iteration, unless one of that name exists."""
-
-        def write(tx: Transaction) -> None:
-            assignments.create(tx, task, members)
-
-            def list_assignment(iteration: v1.Iteration) -> None:
-                if task.name not in iteration.assignments:
-                    iteration.assignments.append(task.name)
-
-            sessions.upsert_iteration(tx, self.session, number, list_assignment)
-
-        self._write(write)
-
-    def reopen_assignment(self, name: str) -> None:
-        """Reopen an assignment that failed or was cancelled in an earlier epoch."""
-        self._write(lambda tx: assignments.reopen(tx, name))
-
-    def assignment(self, name: str) -> AssignmentRow:
-        """Read an assignment with its members and candidates."""
-        return self._read(lambda tx: assignments.get(tx, name))
-
-    def assignment_ended(self, name: str) -> bool:
-        """Whether an assignment is in a final state.
-
-        :raises NotFound: when there is none.
-        """
-        return self._read(lambda tx: assignments.state(tx, name)) in assignments.ENDED
-
-    def extend_training(self, assignment: str, decision: v1.Extension) -> bool:
-        """Record that a training may continue; whether this call recorded it."""
-        return self._write(lambda tx: training_length.extend(tx, assignment, decision))
-
-    def end_training_early(
-        self, assignment: str, final_steps: Mapping[str, int], decision: v1.EarlyStop
-    ) -> v1.EarlyStop | None:
-        """Record that a training ends early, and count the saved steps once.
-
-        :param final_steps: environment steps of each member's final policy, by its id.
-        :return: the decision; None if the training ends by itself first.
-        """
-
-        def write(tx: Transaction) -> v1.EarlyStop | None:
-            stopped = training_length.end_early(tx, assignment, final_steps, decision)
-            if stopped is not None and self._first(tx, f"saved/{assignment}"):
-
-                def add(session: v1.Session) -> None:
-                    session.env_steps_saved += stopped.env_steps_saved
-
-                sessions.change(tx, self.session, add)
-            return stopped
-
-        return self._write(write)
-
-    def record_video(self, member: str, *, rollout: str, video: str) -> None:
-        """Record a rollout's video in its member and in the session."""
-        self._write(lambda tx: assignments.show_video(tx, member, rollout=rollout, video=video))
-        self.update(v1.Session(best_video=video), ["best_video"])
-
-    def count_env_steps(self) -> int:
-        """Sum the environment steps of the session's assignments and store the sum in the session."""
-
-        def write(tx: Transaction) -> int:
-            total = assignments.env_steps(tx, self.session)
-            sessions.change(tx, self.session, lambda session: setattr(session, "env_steps", total))
-            return total
-
-        return self._write(write)
-
-    def record_speed(self, kind: str, pool: str, steps_per_second: float) -> None:
-        """Record the speed of a kind of training, for later estimates."""
-        self._write(lambda tx: speeds.record(tx, kind, pool, steps_per_second))
 
 
 def _add_recovered(stored: v1.Session | v1.Iteration, cost: v1.Cost) -> None:

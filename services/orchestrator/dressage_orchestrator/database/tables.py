@@ -33,14 +33,12 @@ SESSIONS = Table(
     Column("version", BigInteger, nullable=False, default=1),
     Column("last_sequence", BigInteger, nullable=False, default=0),
     Column("cancel_reason", Text),  # set when a cancellation is requested; cleared by a resume
-    Column("end_micros", BigInteger, nullable=False, default=0, server_default="0"),  # 0: active, or not known
-    Column("delete_micros", BigInteger, nullable=False, default=0, server_default="0"),  # 0: not deleted, or not known
-    Column("removed", Integer, nullable=False, default=0, server_default="0"),  # what retention removed, see `Removed`
-    Column("owner", String(200), nullable=False, default="", server_default=""),  # name of a principal
-    Column("artifact_bytes", BigInteger, nullable=False, default=0, server_default="0"),  # stored by its trainers
-    Column(
-        "queued_micros", BigInteger, nullable=False, default=0, server_default="0"
-    ),  # since when it waits; 0: admitted
+    Column("end_micros", BigInteger, nullable=False, default=0),  # 0: active
+    Column("delete_micros", BigInteger, nullable=False, default=0),  # 0: not deleted
+    Column("removed", Integer, nullable=False, default=0),  # what retention removed, see `Removed`
+    Column("owner", String(200), nullable=False, default=""),  # name of a principal
+    Column("artifact_bytes", BigInteger, nullable=False, default=0),  # stored by its trainers
+    Column("queued_micros", BigInteger, nullable=False, default=0),  # since when it waits; 0: admitted
     Index("sessions_by_time", "create_micros", "id"),
     Index("sessions_by_end", "removed", "end_micros"),
     Index("sessions_by_owner", "owner"),
@@ -206,7 +204,7 @@ REQUEST_IDS = Table(
     Column("request_id", String(100), primary_key=True),
     Column("request_sha256", String(64), nullable=False),
     Column("resource", String(500), nullable=False),
-    Column("create_micros", BigInteger, nullable=False, default=0, server_default="0"),  # 0: not known
+    Column("create_micros", BigInteger, nullable=False, default=0),
     Index("request_ids_by_time", "create_micros"),
 )
 

@@ -186,8 +186,6 @@ def checkpoint_judgment(member: v1.Member, evaluation: v1.Evaluation, *, thresho
     judged = [rollout for rollout in evaluation.rollouts if is_judged(rollout)]
     names = [f"{member.name.rpartition('/')[2]} {rollout.label}".strip() for rollout in judged]
     corrected = with_video_correction([rollout.judgment for rollout in judged])
-    for entry in corrected:
-        entry.rollouts = 1  # not set in judgments of an earlier version
     whole = pooled(corrected, threshold=threshold, names=names)
     whole.unjudged_rollouts = len(evaluation.rollouts) - len(judged)
     return whole

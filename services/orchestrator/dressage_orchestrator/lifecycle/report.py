@@ -102,7 +102,7 @@ def play(
         message = f"the best policy cannot be played on report seeds: {failure.message}"
         raise FailedPrecondition(message, reason=failure.reason or "REPORT_FAILED")
     report = _report(result, first_seed=seeds[0], confirmations=confirmations)
-    context.step(f"report:{number}:{ident}", lambda: context.store.searches.set_report(number, report))
+    context.step(f"report:{number}:{ident}", lambda: context.store.set_report(number, report))
     return report, result
 
 
@@ -114,7 +114,7 @@ def count(
     :param across_epochs: whether the key counts once in the session, not once in each epoch.
     """
     numbers = {"candidates": evaluated, "episodes": episodes, "cache_hits": cache_hits}
-    if not context.store.searches.count(**numbers, key=key, across_epochs=across_epochs):
+    if not context.store.count_candidates(**numbers, key=key, across_epochs=across_epochs):
         return
     method = context.spec.WhichOneof("method_spec") or ""
     metrics.CANDIDATES.labels(method, "evaluated").inc(evaluated)

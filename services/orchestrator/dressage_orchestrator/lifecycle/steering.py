@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
 
-from dressage_orchestrator.database.directions import APPROVE, CRITERIA, FROM_PARENT, PROPOSAL, REBASE
+from dressage_orchestrator.database.feedback import APPROVE, CRITERIA, FROM_PARENT, PROPOSAL, REBASE
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.models import USER
 

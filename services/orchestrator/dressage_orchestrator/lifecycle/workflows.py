@@ -19,21 +19,20 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dressage.errors import FailedPrecondition, Unavailable
 
 from dressage_orchestrator import metrics
-from dressage_orchestrator.database import admission, recovery
-from dressage_orchestrator.database.engine import Transaction
-from dressage_orchestrator.database.workflow_engine import POOL_SECONDS, POOL_SIZE, make_workflow_engine
+from dressage_orchestrator.database import workflows
+from dressage_orchestrator.database.engine import POOL_SECONDS, POOL_SIZE, Transaction, make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
 from dressage_orchestrator.lifecycle.context import Engine, Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import run_session
 from dressage_orchestrator.lifecycle.outcome import Interrupted
 from dressage_orchestrator.lifecycle.registry import Methods
 
-APPLICATION_VERSION = "3"
-"""Version of the order of steps, of which `tests/data/histories` has recorded histories.
+APPLICATION_VERSION = "1"
+"""Version of the order of steps.
 
-Change steps with DBOS patches: a session whose history is of other steps ends with `WORKFLOW_HISTORY_MISMATCH`. Where that is
-not possible, change the version: workflows of another one are not continued, and `reconcile` begins the next epoch of their
-sessions."""
+From the first release on, change steps with DBOS patches: a session whose history is of other steps ends with
+`WORKFLOW_HISTORY_MISMATCH`. Where that is not possible, change the version: workflows of another one are not continued, and
+`reconcile` begins the next epoch of their sessions."""
 
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1
@@ -134,12 +133,12 @@ class Workflows:
 
     def launch(self) -> None:
         """Start DBOS and resume all active sessions, or hold them. Blocks during migrations of the database."""
-        active = recovery.active(self._engine.database)
+        active = workflows.active(self._engine.database)
         if self._engine.settings.hold and not self._engine.database.shared:
-            held = recovery.active(self._engine.database, queued=True)
+            held = workflows.active(self._engine.database, queued=True)
             _Process.held, active = {session for session, _ in held}, []
         if not self._engine.database.shared:
-            recovery.end_downtime(self._engine.database, [session for session, _ in active])
+            workflows.end_downtime(self._engine.database, [session for session, _ in active])
         _Process.engine, _Process.methods = self._engine, self._methods
         DBOS(config=self._config)
         DBOS.launch()
@@ -160,9 +159,9 @@ class Workflows:
             if session not in _Process.held:
                 return False
             _Process.held.discard(session)
-        for active, epoch in recovery.active(self._engine.database):
+        for active, epoch in workflows.active(self._engine.database):
             if active == session:
-                recovery.end_downtime(self._engine.database, [session])
+                workflows.end_downtime(self._engine.database, [session])
                 self._restart(_workflow_id(session, epoch), session, epoch)
         self.admit()
         return True
@@ -190,36 +189,36 @@ class Workflows:
         pending = DBOS.list_workflows(
             status="PENDING", executor_id=sorted(executors), load_input=False, load_output=False
         )
-        recovery.end_downtime(self._engine.database, {entry.workflow_id.partition(":")[0] for entry in pending})
+        workflows.end_downtime(self._engine.database, {entry.workflow_id.partition(":")[0] for entry in pending})
         metrics.WORKFLOW_RECOVERIES.inc(len(DBOS._recover_pending_workflows(sorted(executors))))
 
     def start_pending(self) -> None:
         """Start sessions whose server died after storing them and before starting their workflow."""
-        for session, epoch in recovery.waiting(self._engine.database):
+        for session, epoch in workflows.waiting(self._engine.database):
             if not self.held(session):
                 self.start(session, epoch)
 
-    def enqueue(self, tx: Transaction, session: str) -> list[admission.Epoch]:
+    def enqueue(self, tx: Transaction, session: str) -> list[workflows.Epoch]:
         """Let a PENDING session wait for its admission, and admit those that are next.
 
         :return: the admitted sessions; the caller starts their workflows after the commit.
         """
-        admission.enter(tx, session)
+        workflows.enter(tx, session)
         return self._admit(tx)
 
     def admit(self) -> None:
         """Start the sessions of the queue for which there is a place."""
         database = self._engine.database
         with database.read() as reading:
-            if not admission.anyone_waits(reading):
+            if not workflows.anyone_waits(reading):
                 return
         with database.begin() as tx:
             admitted = self._admit(tx)
         for session, epoch in admitted:
             self.start(session, epoch)
 
-    def _admit(self, tx: Transaction) -> list[admission.Epoch]:
-        return admission.admit(tx, self._engine.settings.max_running_sessions, held=_Process.held)
+    def _admit(self, tx: Transaction) -> list[workflows.Epoch]:
+        return workflows.admit(tx, self._engine.settings.max_running_sessions, held=_Process.held)
 
     def check_launched(self) -> None:
         """Check that this server runs workflows.
@@ -265,7 +264,7 @@ class Workflows:
         This happens when DBOS cannot write its records, or because of an internal error. A workflow whose thread has died in
         this process without a record is resumed as well.
         """
-        active = recovery.active(self._engine.database)  # before the workflows, which end after their sessions
+        active = workflows.active(self._engine.database)  # before the workflows, which end after their sessions
         listed = DBOS.list_workflows(status=list(_LIVE_WORKFLOWS), load_input=False, load_output=False)
         live = {entry.workflow_id for entry in listed}
         for session, epoch in active:
@@ -297,7 +296,7 @@ class Workflows:
 
     def _reopen(self, session: str, epoch: int, status: str) -> None:
         """Start the next epoch of a session whose workflow ended early; fail the session after some of them."""
-        resumed = recovery.reopen(self._engine.database, session, epoch, status=status)
+        resumed = workflows.reopen(self._engine.database, session, epoch, status=status)
         self._log.error(
             "a workflow ended before its session", session=session, status=status, resumed=resumed is not None
         )

@@ -66,7 +66,7 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
         )
         first += requested
         kept += state["programs"]
-        lost += state.get("lost", 0)  # steps of earlier versions have none
+        lost += state["lost"]
         model, provenance = model or state["model"], provenance or state["provenance"]
         problem = problem or state["problem"]
         requested = spec.replies_for(needed - len(kept))

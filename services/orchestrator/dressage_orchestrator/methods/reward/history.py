@@ -9,7 +9,8 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore
 from dressage.errors import NotFound
 
-from dressage_orchestrator.database.store import Label, SessionStore
+from dressage_orchestrator.database.feedback import Label
+from dressage_orchestrator.database.store import SessionStore
 from dressage_orchestrator.methods.reward import trends
 from dressage_orchestrator.methods.reward.naming import trainings
 from dressage_orchestrator.methods.reward.trends import Trend

@@ -1,11 +1,12 @@
-"""How long a training lasts: the records of the decisions to end it or to let it continue."""
+"""Records about trainings: the decisions to end one or to let it continue, and speeds, from which estimates are made."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import sqlalchemy as sa
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
@@ -13,7 +14,8 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.database import events
 from dressage_orchestrator.database.assignments import change, change_member, find, lock, members, topic
-from dressage_orchestrator.database.engine import Transaction
+from dressage_orchestrator.database.engine import ReadTransaction, Transaction
+from dressage_orchestrator.database.tables import SPEEDS
 
 
 def end_early(
@@ -94,3 +96,30 @@ def drop_evaluations(member: v1.Member, *, after: int) -> None:
     kept = [entry for entry in member.evaluations if entry.env_step <= after]
     member.ClearField("evaluations")
     member.evaluations.extend(kept)
+
+
+_SPEED_WEIGHT = 0.3
+"""Weight of the latest training."""
+
+
+def record_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
+    """Update the running mean of the speed of a kind of training (`durations.kind_of_run`), for estimates."""
+    tx.lock("speeds")
+    match = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
+    old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*match)).one_or_none()
+    if old is None:
+        row = {"environment": kind, "pool": pool, "steps_per_second": steps_per_second}
+        tx.execute(sa.insert(SPEEDS).values(**row))
+        return
+    blended = (1 - _SPEED_WEIGHT) * old.steps_per_second + _SPEED_WEIGHT * steps_per_second
+    tx.execute(sa.update(SPEEDS).where(*match).values(steps_per_second=blended))
+
+
+def first_speed(tx: ReadTransaction, keys: Sequence[str], pool: str) -> float | None:
+    """Read the mean environment steps per second under the first_speed key that has a record_speed; None if none has.
+
+    :param keys: kinds of training, the best one first_speed.
+    """
+    match = (SPEEDS.c.environment.in_(keys), SPEEDS.c.pool == pool)
+    rates = {row.environment: row.steps_per_second for row in tx.execute(sa.select(SPEEDS).where(*match))}
+    return next((float(rates[key]) for key in keys if key in rates), None)
