@@ -14,8 +14,8 @@ from dressage.experiments.analysis import Analysis
 from dressage.experiments.pictures import file_name
 from dressage.experiments.records import Record
 from dressage.experiments.report import table
-from dressage.experiments.statistics import CONFIDENCE, Summary, summary
 from dressage.sdk.durations import duration
+from dressage.statistics import CONFIDENCE, Summary, summary
 
 _GAP = 2
 _QUALITY = 80

@@ -25,6 +25,7 @@ from dressage.envs.options import EnvOptions
 from dressage.envs.reference import rollout
 from dressage.local.connection import ServerOptions, connect
 from dressage.policies import load as load_bundle
+from dressage.statistics import bootstrap_interval
 from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.methods.reward.selecting import better_checkpoints
 from dressage_orchestrator.seeds import EVALUATION_SEED
@@ -107,14 +108,6 @@ def chosen(training: Training) -> int:
     return training.best if better else training.last
 
 
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the mean."""
-    rng = np.random.default_rng(0)
-    drawn = rng.choice(np.array(differences), (10_000, len(differences))).mean(1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(low), float(high)
-
-
 async def trainings(folders: Sequence[Path]) -> list[Training]:
     """Read all trainings of all data folders."""
     return [training for folder in folders for training in [entry async for entry in read(folder)]]
@@ -141,7 +134,7 @@ def main() -> None:
         named = "last" if step == training.last else f"no. {place} of {len(training.marks)}"
         row = f"{training.intent} | {number} | {marks} | {named} | {last:.2f} | {value:.2f} | {value - last:+.2f}"
         print(f"| {row} |", flush=True)
-    low, high = interval(differences)
+    low, high = bootstrap_interval(differences)
     print(f"\n{len(differences)} trainings, mean difference {np.mean(differences):+.3f} [{low:+.3f}, {high:+.3f}]")
 
 

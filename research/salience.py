@@ -19,8 +19,8 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client import AsyncClient
 from dressage.experiments.records import Record, ResultFolder
 from dressage.experiments.report import table
-from dressage.experiments.statistics import ShareDifference, share_difference
 from dressage.local.connection import Connection, ServerOptions, execute
+from dressage.statistics import ShareDifference, share_difference
 
 _WORST = re.compile(r"\b(?:worst|poorest|lowest[- ](?:return|reward|scoring))\b", re.IGNORECASE)
 

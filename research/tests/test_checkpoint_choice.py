@@ -32,8 +32,3 @@ def test_the_best_is_chosen_only_if_it_is_better_on_search_seeds(monkeypatch, on
 def test_a_last_checkpoint_that_is_the_best_is_kept():
     rose = training((0.2, 0.4), (0.8, 0.6))
     assert rose.best is None and tool.chosen(rose) == rose.last == 200
-
-
-def test_the_interval_contains_the_mean_of_the_differences():
-    low, high = tool.interval([0.0, 0.0, 0.3, -0.1])
-    assert low < 0.05 < high and tool.interval([0.2, 0.2]) == (pytest.approx(0.2), pytest.approx(0.2))

@@ -13,7 +13,7 @@ from dressage.experiments.analysis import Results, analyse
 from dressage.experiments.cells import cells, limits_of
 from dressage.experiments.records import Record, ResultFolder
 from dressage.experiments.schema import load_experiment
-from dressage.experiments.statistics import Interval
+from dressage.statistics import Interval
 
 from research import page
 from research.programs import Success, are_programs, successes, verdict

@@ -8,10 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from dressage import statistics
 from dressage.errors import InvalidArgument
-from dressage.experiments import statistics
 from dressage.experiments.records import Record
-from dressage.experiments.statistics import Array, Interval, Summary
+from dressage.statistics import Array, Interval, Summary
 
 Metric = Literal["score", "best", "mean_winner"]
 METRICS: Mapping[Metric, str] = {
@@ -219,7 +219,7 @@ def _aggregates(
         if len(shared) < _TASKS_FOR_AGGREGATES:
             continue
         ours, scores = (
-            [statistics.normalised(results.values(name, each, metric), bounds[name]) for name in shared]
+            [statistics.normalise(results.values(name, each, metric), bounds[name]) for name in shared]
             for each in (reference, method)
         )
         rows.append(

@@ -19,6 +19,7 @@ from dressage.policies import Policy, ProgramPolicy
 from dressage.sdk.argument_names import python_names
 from dressage.sdk.arguments import environment_id, own_environments
 from dressage.sdk.code_policy import SandboxedPolicy
+from dressage.statistics import bootstrap_interval
 
 if TYPE_CHECKING:
     from dressage.envs.options import EnvOptions
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 FIRST_SEED = 3_000_000
 """Seed of the first episode, far from those of training and judging."""
-_RESAMPLES = 2000
 _TOGETHER = 16
 """Episodes in lockstep. A recorded step takes some 10 kB, so that these take 160 MB where they last 1,000 steps."""
 
@@ -57,8 +57,7 @@ class Episodes:
     @property
     def return_interval(self) -> tuple[float, float]:
         """95 % bootstrap interval of the mean return."""
-        low, high = bootstrap_interval(self.returns, np.random.default_rng(0))
-        return low, high
+        return bootstrap_interval(self.returns)
 
     @property
     def mean_length(self) -> float:
@@ -70,12 +69,12 @@ class Episodes:
         """Mean forward speed in m/s, or None."""
         return None if self.speeds is None else float(np.mean(self.speeds))
 
-    def to_dict(self, rng: np.random.Generator) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return means with 95 % bootstrap intervals, and throughput."""
         facts: dict[str, Any] = {
             "episodes": len(self.returns),
             "mean_return": self.mean_return,
-            "return_interval": bootstrap_interval(self.returns, rng),
+            "return_interval": list(self.return_interval),
             "return_std": self.std_return,
             "mean_length": self.mean_length,
             "mean_speed": self.mean_speed,
@@ -83,7 +82,7 @@ class Episodes:
             "steps_per_second": sum(self.lengths) / self.seconds if self.seconds > 0 else None,
         }
         if self.speeds is not None:
-            facts["speed_interval"] = bootstrap_interval(self.speeds, rng)
+            facts["speed_interval"] = list(bootstrap_interval(self.speeds))
         return facts
 
 
@@ -215,14 +214,6 @@ def _code_episode(policy: SandboxedPolicy) -> Callable[[int], Actor]:
     return begin
 
 
-def bootstrap_interval(values: Sequence[float], rng: np.random.Generator) -> list[float]:
-    """The 95 % percentile bootstrap interval of the mean; both ends are the value itself if there is but one."""
-    samples = np.asarray(values, dtype=np.float64)
-    means = rng.choice(samples, size=(_RESAMPLES, len(samples))).mean(axis=1)
-    low, high = np.percentile(means, [2.5, 97.5])
-    return [float(low), float(high)]
-
-
 def measure(policy: Policy | SandboxedPolicy | ProgramPolicy, *, episodes: int, seed: int) -> dict[str, Any]:
     """Facts about episodes of a policy and of the random one, on equal seeds; those of a program are without a random one.
 
@@ -231,15 +222,15 @@ def measure(policy: Policy | SandboxedPolicy | ProgramPolicy, *, episodes: int, 
     """
     from dressage.envs.options import EnvOptions
 
-    rng, seeds = np.random.default_rng(0), range(seed, seed + episodes)
+    seeds = range(seed, seed + episodes)
     if isinstance(policy, ProgramPolicy):
-        return {"policy": program_episodes(policy, seeds).to_dict(rng)}
+        return {"policy": program_episodes(policy, seeds).to_dict()}
     card = policy.description
     options = EnvOptions.from_dict(card.environment_options)
     actor, together = _actor(policy)
     trained = run_episodes(actor, card.environment, options, seeds, together=together)
     random = run_episodes(random_actions(card.environment), card.environment, options, seeds)
-    return {"policy": trained.to_dict(rng), "random": random.to_dict(rng)}
+    return {"policy": trained.to_dict(), "random": random.to_dict()}
 
 
 def record(policy: Policy | SandboxedPolicy, *, seed: int = FIRST_SEED) -> Trajectory:

@@ -9,9 +9,9 @@ from typing import Protocol
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.serving.costs import add_cost
+from dressage.statistics import mean, wilson
 
 from dressage_orchestrator.database.sessions import ENDED
-from dressage_orchestrator.statistics import mean, wilson_interval
 
 MAX_STAGES = 25
 DEFAULT_GATE = 0.7
@@ -123,8 +123,8 @@ def _group(kind: str, value: str, cases: Sequence[pb.BenchmarkCase]) -> pb.Bench
     passed = [case for case in ended if case.state == v1.SESSION_STATE_SUCCEEDED]
     group = pb.BenchmarkGroup(kind=kind, value=value, total=len(cases), completed=len(ended), passed=len(passed))
     if ended:
-        group.success_rate = len(passed) / len(ended)
-        group.success_low, group.success_high = wilson_interval(len(passed), len(ended))
+        share = wilson(len(passed), len(ended))
+        group.success_rate, group.success_low, group.success_high = share.value, share.low, share.high
         group.mean_score = mean([case.score for case in ended])
     if passed:
         group.iterations_to_pass = mean([case.iterations for case in passed])

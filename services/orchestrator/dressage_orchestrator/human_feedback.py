@@ -8,6 +8,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
+from dressage.statistics import cohen_kappa, deviation, mean, spearman
 from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator import resource_names
@@ -17,7 +18,6 @@ from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.feedback import Label
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.service import Sessions
-from dressage_orchestrator.statistics import cohen_kappa, deviation, mean, spearman
 
 
 class HumanFeedback:

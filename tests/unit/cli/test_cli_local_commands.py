@@ -17,9 +17,6 @@ from dressage.cli.summary import judgment_dict
 from dressage.local.stack import check_exposure
 from dressage.policies import load
 from dressage.sdk import evaluation
-from dressage.sdk.evaluation import bootstrap_interval
-from hypothesis import given
-from hypothesis import strategies as st
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -310,12 +307,6 @@ def test_nothing_is_served_to_others_without_a_token(address: str):
     check_exposure(address, "t")
     for local in ("127.0.0.1:0", "localhost:7400", "[::1]:1"):
         check_exposure(local, None)
-
-
-@given(values=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30))
-def test_a_bootstrap_interval_lies_within_the_values(values: list[float]):
-    low, high = bootstrap_interval(values, np.random.default_rng(0))
-    assert min(values) - 1e-6 <= low <= high <= max(values) + 1e-6
 
 
 def test_spread_is_the_sample_deviation():

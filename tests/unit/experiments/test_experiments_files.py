@@ -312,3 +312,13 @@ def test_methods_of_the_same_name_are_told_apart_by_experiment(tmp_path: Path) -
         ResultFolder(tmp_path / name).add(replace(record("A", "m", 0, 1.0), experiment=name, cell=name))
     entries = experiment_report.read([tmp_path / "one", tmp_path / "two"])
     assert [entry.method for entry in entries] == ["one:m", "two:m"]
+
+
+def test_numbers_in_tables_have_no_negative_zero() -> None:
+    assert [report.number(value) for value in (-4e-5, 0.0, -0.006, 12.345, -1234.56)] == [
+        "0.00",
+        "0.00",
+        "-0.01",
+        "12.35",
+        "-1,234.6",
+    ]

@@ -19,41 +19,11 @@ from dressage_orchestrator.database.feedback import APPROVE, PROPOSAL, add_direc
 from dressage_orchestrator.lifecycle import aggregate, budget, lessons
 from dressage_orchestrator.methods.reward import configs, diagnostics, screening, tools
 from dressage_orchestrator.methods.reward.history import History
-from dressage_orchestrator.statistics import cohen_kappa, ranks, spearman, wilson_interval
 from google.protobuf.json_format import ParseDict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes.specs import reward_session
-
-stats = pytest.importorskip("scipy.stats")
-
-
-@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
-def test_spearman_equals_scipys(pairs: list[tuple[int, int]]) -> None:
-    first, second = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
-    ours = spearman(first, second)
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        assert ours is None
-        return
-    assert ours == pytest.approx(float(stats.spearmanr(first, second).statistic), abs=1e-9)
-    assert ranks(first) == pytest.approx(list(stats.rankdata(first)))
-
-
-@given(st.integers(0, 60), st.integers(1, 60))
-def test_wilson_equals_scipys(passed: int, total: int) -> None:
-    passed = min(passed, total)
-    theirs = stats.binomtest(passed, total).proportion_ci(method="wilson")
-    assert wilson_interval(passed, total) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
-
-
-def test_kappa_of_known_tables() -> None:
-    # 20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: 0.4 by the textbook (Cohen 1960's arithmetic).
-    first = [True] * 25 + [False] * 25
-    second = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
-    assert cohen_kappa(first, second) == pytest.approx(0.4)
-    assert cohen_kappa([True, False], [False, True]) == pytest.approx(-1.0)
-    assert cohen_kappa([True, True], [True, True]) is None and cohen_kappa([], []) is None
 
 
 def spec(**more: object) -> v1.SessionSpec:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dressage.api.v1 import session_pb2 as v1
-
-from dressage_orchestrator.statistics import bootstrap_interval, deviation, mean
+from dressage.statistics import bootstrap_interval, deviation, mean
 
 MAX_REMARKS = 12_000
 """Maximum characters of the remarks in the verdict of several rollouts."""

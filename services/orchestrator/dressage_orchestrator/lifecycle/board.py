@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
+from dressage.statistics import mean
 from dressage.training.eventfile import FILE_NAME, EventFile
 
 from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.context import SessionContext
-from dressage_orchestrator.statistics import mean
 
 
 def write(context: SessionContext, members: Sequence[v1.Member]) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.statistics import bootstrap_interval, mean
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.lifecycle import assignments
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
-from dressage_orchestrator.statistics import bootstrap_interval, mean
 
 _CANDIDATE = "best"
 _BLOCKS = 499

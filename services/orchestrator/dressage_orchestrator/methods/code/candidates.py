@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.statistics import mean
 
 from dressage_orchestrator.lifecycle.context import Json
 from dressage_orchestrator.models import USER
-from dressage_orchestrator.statistics import mean
 
 FAILED_SCORE = -math.inf
 """Score of a failed candidate: lower than any return."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
+from dressage.statistics import mean
 
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import assignments, budget, report
@@ -23,7 +24,6 @@ from dressage_orchestrator.methods.parameters import spec
 from dressage_orchestrator.methods.parameters.form import Values, as_text
 from dressage_orchestrator.methods.parameters.session import Outcome, SearchSession
 from dressage_orchestrator.models import TEMPLATE, USER
-from dressage_orchestrator.statistics import mean
 
 STAGE = "search"
 """First part of the ids of the assignments of stages."""

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from dressage.envs.trajectory import Trajectory
+from dressage.statistics import mean
 from numpy.typing import NDArray
-
-from dressage_orchestrator.statistics import mean
 
 _COMPONENTS = 24
 """Components of a state that are shown, at most."""

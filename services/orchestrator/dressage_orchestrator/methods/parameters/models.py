@@ -18,6 +18,7 @@ from typing import Any
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition, InvalidArgument
+from dressage.statistics import mean
 
 from dressage_orchestrator.lifecycle import assignments, report
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
@@ -33,7 +34,6 @@ from dressage_orchestrator.methods.parameters.session import Outcome, SearchSess
 from dressage_orchestrator.methods.parameters.tasks import Prompts
 from dressage_orchestrator.methods.parameters.variants import VARIANTS
 from dressage_orchestrator.models import USER
-from dressage_orchestrator.statistics import mean
 
 FIRST, SECOND = "first", "second"
 """Ids of the assignments of an iteration."""

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.statistics import mean
 
 from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.checkpoint_judging import Decision, EarlyEnd
 from dressage_orchestrator.methods.reward import early_stop, rising
-from dressage_orchestrator.statistics import mean
 
 PATIENCE = 2
 """Successive checkpoints without a rise after which a training ends, where the spec sets none."""

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.statistics import mean
 
 from dressage_orchestrator.lifecycle.aggregate import checkpoint_score
-from dressage_orchestrator.statistics import mean
 
 STUCK_AFTER = 3
 """Iterations without a new best after which the reviser is asked for a structural rewrite."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
+from dressage.statistics import mean
 
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database.assignments import AssignmentRow
@@ -13,7 +14,6 @@ from dressage_orchestrator.lifecycle import aggregate, board, judging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.methods.reward import diagnostics
 from dressage_orchestrator.methods.reward.training import CONFIRMATION, score_again
-from dressage_orchestrator.statistics import mean
 
 _RECORDED = ("judgment", "score", "reward.best_config", "reward.config_scores", "reward.curve", "warnings")
 _REPORTED_HERE = ("REWARD_HACKING", "PLATEAU", "SEEDS_DISAGREE")

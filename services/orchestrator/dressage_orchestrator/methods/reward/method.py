@@ -9,6 +9,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, InvalidArgument
 from dressage.sandbox.machine import Machine
+from dressage.statistics import mean
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -41,7 +42,6 @@ from dressage_orchestrator.methods.reward.prescreening import prescreen
 from dressage_orchestrator.methods.reward.reviewing import reviewed
 from dressage_orchestrator.methods.reward.spec import has_code_judge
 from dressage_orchestrator.models import USER
-from dressage_orchestrator.statistics import mean
 
 _NONE = Code("", "")
 _PROPOSAL_JSON = (

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-
-from dressage_orchestrator.statistics import spearman
+from dressage.statistics import spearman
 
 MAX_ROUNDS = 2
 """How often a reward goes back to its author."""

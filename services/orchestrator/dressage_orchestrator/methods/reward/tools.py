@@ -14,13 +14,13 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument, NotFound
+from dressage.statistics import mean
 from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator.clients import Tool
 from dressage_orchestrator.lifecycle import lessons
 from dressage_orchestrator.methods.reward import trends
 from dressage_orchestrator.methods.reward.history import History
-from dressage_orchestrator.statistics import mean
 
 _MAX_ROLLOUTS = 60
 _MAX_COURSE = 50

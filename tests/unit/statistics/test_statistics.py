@@ -7,15 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-from dressage import errors
-from dressage.experiments import statistics
-from dressage.experiments.report import number
+from dressage import errors, statistics
 from dressage.installation import install_command
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 SAMPLES = st.lists(st.floats(-1e3, 1e3).map(lambda value: round(value, 3)), min_size=2, max_size=12)
+UNIT_SCORES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
 
 @given(st.lists(SAMPLES, min_size=1, max_size=5))
@@ -103,8 +102,8 @@ def test_the_bootstrap_interval_agrees_with_that_of_scipy() -> None:
 
 
 def test_scores_are_normalised_between_bounds() -> None:
-    np.testing.assert_allclose(statistics.normalised([-200.0, -110.0, -20.0], (-200.0, -110.0)), [0.0, 1.0, 2.0])
-    np.testing.assert_allclose(statistics.normalised([5.0], (5.0, 5.0)), [1.0])
+    np.testing.assert_allclose(statistics.normalise([-200.0, -110.0, -20.0], (-200.0, -110.0)), [0.0, 1.0, 2.0])
+    np.testing.assert_allclose(statistics.normalise([5.0], (5.0, 5.0)), [1.0])
 
 
 def test_curves_are_step_functions_over_runs() -> None:
@@ -132,18 +131,49 @@ def test_a_missing_scipy_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
         statistics.welch([1.0, 2.0], [3.0, 4.0])
 
 
-def test_numbers_in_tables_have_no_negative_zero() -> None:
-    assert [number(value) for value in (-4e-5, 0.0, -0.006, 12.345, -1234.56)] == [
-        "0.00",
-        "0.00",
-        "-0.01",
-        "12.35",
-        "-1,234.6",
-    ]
+@given(UNIT_SCORES)
+def test_the_interval_holds_the_mean_and_stays_in_range(scores: list[float]) -> None:
+    low, high = statistics.bootstrap_interval(scores)
+    assert min(scores) <= low <= high <= max(scores)
+    assert low - 1e-9 <= statistics.mean(scores) <= high + 1e-9
+    assert statistics.bootstrap_interval(scores) == (low, high)
+    assert statistics.mean(scores) == pytest.approx(np.mean(scores)) and statistics.deviation(scores) == pytest.approx(
+        np.std(scores), abs=1e-9
+    )
 
 
-@pytest.mark.parametrize(("count", "trials"), [(0, 8), (3, 8), (8, 8), (17, 32)])
-def test_the_interval_of_a_share_is_that_of_scipy(count: int, trials: int) -> None:
-    expected = stats.binomtest(count, trials).proportion_ci(method="wilson")
-    interval = statistics.wilson(count, trials)
-    assert (interval.value, interval.low, interval.high) == pytest.approx((count / trials, *expected), abs=1e-12)
+def test_the_interval_agrees_with_scipy() -> None:
+    sample = np.random.default_rng(3).uniform(0, 1, 10)
+    theirs = stats.bootstrap((sample,), np.mean, n_resamples=20_000, method="percentile", random_state=1)
+    low, high = statistics.bootstrap_interval(sample.tolist())
+    assert low == pytest.approx(theirs.confidence_interval.low, abs=0.02)
+    assert high == pytest.approx(theirs.confidence_interval.high, abs=0.02)
+
+
+@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=40))
+def test_spearman_equals_scipys(pairs: list[tuple[int, int]]) -> None:
+    first, second = [float(a) for a, _ in pairs], [float(b) for _, b in pairs]
+    ours = statistics.spearman(first, second)
+    if len(set(first)) < 2 or len(set(second)) < 2:
+        assert ours is None
+        return
+    assert ours == pytest.approx(float(stats.spearmanr(first, second).statistic), abs=1e-9)
+    assert statistics.ranks(first) == pytest.approx(list(stats.rankdata(first)))
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_wilson_equals_scipys(passed: int, total: int) -> None:
+    passed = min(passed, total)
+    theirs = stats.binomtest(passed, total).proportion_ci(method="wilson")
+    interval = statistics.wilson(passed, total)
+    assert (interval.value, interval.low, interval.high) == pytest.approx((passed / total, *theirs), abs=1e-12)
+    assert statistics.wilson(0, 0) == statistics.Interval(0.0, 0.0, 1.0)
+
+
+def test_kappa_of_known_tables() -> None:
+    # 20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: 0.4 by the textbook (Cohen 1960's arithmetic).
+    first = [True] * 25 + [False] * 25
+    second = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
+    assert statistics.cohen_kappa(first, second) == pytest.approx(0.4)
+    assert statistics.cohen_kappa([True, False], [False, True]) == pytest.approx(-1.0)
+    assert statistics.cohen_kappa([True, True], [True, True]) is None and statistics.cohen_kappa([], []) is None

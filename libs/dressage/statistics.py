@@ -1,4 +1,4 @@
-"""Statistics of experiments: intervals, Welch's test with Holm's correction, and the aggregates of Agarwal et al.
+"""Statistics of small samples: intervals, rank correlation, agreement, tests, and aggregates over tasks. All are deterministic.
 
 The aggregates follow R. Agarwal, M. Schwarzer, P. S. Castro, A. Courville and M. G. Bellemare, Deep Reinforcement Learning at
 the Edge of the Statistical Precipice, NeurIPS 2021: the interquartile mean over all runs of all tasks, bootstrap intervals
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ Strata = Sequence[Array]
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
+_ENDS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+_NORMAL_QUANTILE = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -58,15 +60,43 @@ class Test:
     p: float
 
 
+def mean(values: Sequence[float]) -> float:
+    """Compute the arithmetic mean; 0 for no values."""
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Compute the population standard deviation; 0 for fewer than two values."""
+    if len(values) < 2:
+        return 0.0
+    centre = mean(values)
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / len(values))
+
+
+def bootstrap_interval(values: Sequence[float], *, seed: int = 0) -> tuple[float, float]:
+    """Compute the 95 % percentile bootstrap interval of the mean.
+
+    For one value the interval is that value, for none it is (0, 0). It is within the range of the values.
+
+    :param seed: of the resampling; the same values give the same interval.
+    """
+    if not len(values):
+        return 0.0, 0.0
+    sample = np.asarray(values, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(0, len(sample), size=(RESAMPLES, len(sample)))
+    ends = np.quantile(sample[picks].mean(axis=1), _ENDS)
+    low, high = np.clip(ends, sample.min(), sample.max())  # a rounded mean may exceed the range by one bit
+    return float(low), float(high)
+
+
 def summary(values: Sequence[float], *, seed: int = 0) -> Summary:
     """Summarise at least one value.
 
     :param seed: of the resampling; the same values give the same interval.
     """
     sample = np.asarray(values, dtype=np.float64)
-    deviation = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
-    interval = stratified_bootstrap([sample], lambda strata: float(np.mean(strata[0])), seed=seed)
-    return Summary(float(sample.mean()), deviation, interval.low, interval.high, len(sample))
+    spread = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
+    return Summary(float(sample.mean()), spread, *bootstrap_interval(values, seed=seed), len(sample))
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> Test:
@@ -126,8 +156,7 @@ def stratified_bootstrap(
     drawn = np.empty(resamples)
     for index in range(resamples):
         drawn[index] = statistic([part[generator.integers(0, len(part), len(part))] for part in parts])
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(drawn, [tail, 1 - tail])
+    low, high = np.quantile(drawn, _ENDS)
     return Interval(statistic(parts), float(low), float(high))
 
 
@@ -157,7 +186,7 @@ def improvement(first: Strata, second: Strata, *, seed: int = 0) -> Interval:
     return stratified_bootstrap([*first, *second], statistic, seed=seed)
 
 
-def normalised(values: Sequence[float], bounds: tuple[float, float]) -> Array:
+def normalise(values: Sequence[float], bounds: tuple[float, float]) -> Array:
     """Return scores on a scale on which the lower bound is 0 and the upper bound is 1; equal bounds give 1."""
     low, high = bounds
     sample = np.asarray(values, dtype=np.float64)
@@ -175,8 +204,7 @@ def mean_curve(curves: Sequence[tuple[Array, Array]], grid: Array, *, seed: int 
     """
     rows = np.stack([_step(positions, values, grid) for positions, values in curves])
     picks = np.random.default_rng(seed).integers(0, len(rows), size=(RESAMPLES // 4, len(rows)))
-    tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(rows[picks].mean(axis=1), [tail, 1 - tail], axis=0)
+    low, high = np.quantile(rows[picks].mean(axis=1), _ENDS, axis=0)
     return rows.mean(axis=0), low, high
 
 
@@ -215,23 +243,55 @@ def share_difference(first: tuple[int, int], second: tuple[int, int]) -> ShareDi
     return ShareDifference(a, b, Interval(gap, low, high), first[1], second[1])
 
 
-def wilson(successes: int, trials: int, *, z: float = 1.959963984540054) -> Interval:
-    """Return a share with Wilson's interval.
+def wilson(successes: int, trials: int) -> Interval:
+    """Return a share with Wilson's interval; 0 in (0, 1) for no trials.
 
     Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference, JASA 22 (1927).
-
-    :param trials: at least one.
-    :param z: quantile of the normal distribution; the default is that of 95 %.
     """
-    rate, square = successes / trials, z * z
+    if not trials:
+        return Interval(0.0, 0.0, 1.0)
+    rate, square = successes / trials, _NORMAL_QUANTILE**2
     centre = (rate + square / (2 * trials)) / (1 + square / trials)
-    half = z / (1 + square / trials) * math.sqrt(rate * (1 - rate) / trials + square / (4 * trials * trials))
+    root = math.sqrt(rate * (1 - rate) / trials + square / (4 * trials * trials))
+    half = _NORMAL_QUANTILE / (1 + square / trials) * root
     return Interval(rate, max(0.0, centre - half), min(1.0, centre + half))
 
 
-def by_task(scores: Mapping[str, Sequence[float]], tasks: Sequence[str]) -> list[Array]:
-    """Return the scores of each task as arrays, in the order of the tasks."""
-    return [np.asarray(scores[task], dtype=np.float64) for task in tasks]
+def ranks(values: Sequence[float]) -> list[float]:
+    """Compute ranks from 1; equal values share the mean of their ranks."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    ranked = [0.0] * len(values)
+    begin = 0
+    while begin < len(order):
+        end = begin
+        while end + 1 < len(order) and values[order[end + 1]] == values[order[begin]]:
+            end += 1
+        for place in order[begin : end + 1]:
+            ranked[place] = (begin + end) / 2 + 1
+        begin = end + 1
+    return ranked
+
+
+def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Compute Spearman's rank correlation; None for fewer than three pairs, or if one side is constant."""
+    if len(first) < 3 or len(set(first)) < 2 or len(set(second)) < 2:
+        return None
+    a, b = ranks(first), ranks(second)
+    middle = (len(a) + 1) / 2
+    covariance = math.fsum((x - middle) * (y - middle) for x, y in zip(a, b, strict=True))
+    spread = math.fsum((x - middle) ** 2 for x in a) * math.fsum((y - middle) ** 2 for y in b)
+    return max(-1.0, min(1.0, covariance / math.sqrt(spread)))
+
+
+def cohen_kappa(first: Sequence[bool], second: Sequence[bool]) -> float | None:
+    """Compute Cohen's kappa of two binary raters; None for no pairs, or if chance agreement is 1."""
+    count = len(first)
+    if not count:
+        return None
+    observed = sum(a == b for a, b in zip(first, second, strict=True)) / count
+    yes_a, yes_b = sum(first) / count, sum(second) / count
+    chance = yes_a * yes_b + (1 - yes_a) * (1 - yes_b)
+    return None if chance == 1.0 else (observed - chance) / (1 - chance)
 
 
 def _scipy_stats() -> Any:
