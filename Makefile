@@ -97,7 +97,7 @@ lint: ## Check style, types, layers, words, protos, the console's page, and that
 	@$(SYNC) --group dev --group reference --group console
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
-	$(RUN)/mypy libs services tools/generate_api.py tools/chart_readme.py tools/dashboards tests/unit/python/typed_sample.py
+	$(RUN)/mypy libs services tools/generate_api.py tools/generate_arguments.py tools/chart_readme.py tools/dashboards tests/unit/python/typed_sample.py
 	$(RUN)/lint-imports
 	$(RUN)/python tools/words.py
 	$(RUN)/python tools/generate_api.py --image build/api.binpb

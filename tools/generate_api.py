@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import generate_arguments  # type: ignore[import-not-found]
 from google.protobuf import descriptor_pb2, duration_pb2, field_mask_pb2, struct_pb2, timestamp_pb2
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,7 +78,9 @@ def generate(target: Path) -> None:
         descriptors.write_bytes(included_descriptors())
         out = Path(scratch) / "out"
         out.mkdir()
-        protoc(descriptors, [f"--python_out={out}", f"--mypy_out={out}", f"--grpc_python_out={out}"])
+        image = Path(scratch) / "image.binpb"
+        outputs = [f"--python_out={out}", f"--mypy_out={out}", f"--grpc_python_out={out}"]
+        protoc(descriptors, [*outputs, "--include_imports", f"--descriptor_set_out={image}"])
         relocate(out)
         places = {"dressage/v1": "v1", "dressage/internal/v1": "internal/v1", "buf/validate": "buf/validate"}
         for source, place in places.items():
@@ -91,6 +94,7 @@ def generate(target: Path) -> None:
             (target / package / "__init__.py").write_text(
                 '"""Generated from protos/ by `make proto`; do not edit."""\n'
             )
+        generate_arguments.write(image, target / "arguments.py")
 
 
 def main() -> int:

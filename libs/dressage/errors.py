@@ -6,7 +6,8 @@ carries the field and the expected value. Nothing here imports gRPC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Self
 
 _SHOWN_VALUE = 80
 _NO_VALUE = object()
@@ -29,17 +30,25 @@ class DressageError(Exception):
         self.metadata = dict(metadata or {})
 
 
+class Violation(NamedTuple):
+    """What is wrong with a field."""
+
+    field: str
+    text: str
+
+
 class InvalidArgument(DressageError):
     """A value that can never be right.
 
     Without ``message``, the message is ``field: problem (got value); expected what. Remedy.``
 
     :param message: the whole message, where the parts do not fit.
-    :param field: name of the argument, option or field, as the user wrote it.
+    :param field: path of the field or name of the argument; `rename` turns it into the name that the user wrote.
     :param problem: what is wrong.
     :param value: the value received; shown shortened. Leave it out where there is none to show.
     :param expected: what would be right, as a noun phrase.
     :param remedy: what to do, as a sentence.
+    :param violations: the invalid fields, in place of one field with its parts.
     """
 
     default_reason = "INVALID_ARGUMENT"
@@ -53,16 +62,38 @@ class InvalidArgument(DressageError):
         value: object = _NO_VALUE,
         expected: str = "",
         remedy: str = "",
+        violations: Sequence[Violation] = (),
         reason: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message or _message(field, problem, value, expected, remedy), reason=reason, metadata=metadata)
-        self.field = field
+        if not violations:
+            text = message.removeprefix(f"{field}: ") if message else _text(problem, value, expected, remedy)
+            violations = (Violation(field, text),)
+        super().__init__(message or _joined(violations), reason=reason, metadata=metadata)
+        self.violations = tuple(violations)
         self.expected = expected
 
+    @property
+    def field(self) -> str:
+        """The first invalid field; empty if the error names none."""
+        return self.violations[0].field
 
-def _message(field: str, problem: str, value: object, expected: str, remedy: str) -> str:
-    text = f"{field}: {problem}"
+    def rename(self, name: Callable[[str], str]) -> Self:
+        """Name the fields in another way, also at the beginning of the message, and return the error."""
+        begins_with_fields = self.message == _joined(self.violations)
+        self.violations = tuple(Violation(name(field), text) for field, text in self.violations)
+        if begins_with_fields:
+            self.message = _joined(self.violations)
+            self.args = (self.message,)
+        return self
+
+
+def _joined(violations: Sequence[Violation]) -> str:
+    return "; ".join(f"{field}: {text}" for field, text in violations)
+
+
+def _text(problem: str, value: object, expected: str, remedy: str) -> str:
+    text = problem
     if value is not _NO_VALUE:
         shown = repr(value)
         text += f" (got {shown if len(shown) <= _SHOWN_VALUE else shown[: _SHOWN_VALUE - 3] + '...'})"

@@ -51,11 +51,11 @@ def from_rpc(error: grpc.RpcError, *, address: str = "") -> errors.DressageError
     reason = info.reason if info is not None and info.reason else _REASON_WITHOUT_DETAILS.get(code)
     metadata = dict(info.metadata) if info is not None else {}
     if kind is errors.InvalidArgument:
-        first = violations[0] if violations else error_details_pb2.BadRequest.FieldViolation()
         return errors.InvalidArgument(
-            _with_violations(text, violations),
-            field=first.field,
-            expected=first.description,
+            # A proxy's message may not have what its details have.
+            text if all(each.description in text for each in violations) else "",
+            violations=[errors.Violation(each.field, each.description) for each in violations],
+            expected=violations[0].description if violations else "",
             reason=reason,
             metadata=metadata,
         )
@@ -64,14 +64,6 @@ def from_rpc(error: grpc.RpcError, *, address: str = "") -> errors.DressageError
     if kind is errors.ResourceExhausted:
         return errors.ResourceExhausted(text, reason=reason, metadata=metadata, retry_seconds=retry_seconds)
     return kind(text, reason=reason, metadata=metadata)
-
-
-def _with_violations(text: str, violations: list[error_details_pb2.BadRequest.FieldViolation]) -> str:
-    """Return the message and the violations that are not part of it."""
-    missing = [f"{v.field}: {v.description}" for v in violations if v.description not in text]
-    if not missing:
-        return text
-    return "; ".join(missing)
 
 
 def _details(

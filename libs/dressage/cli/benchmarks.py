@@ -15,12 +15,12 @@ from dressage.api.v1 import session_pb2
 from dressage.cli import output
 from dressage.cli.benchmark_report import Curves, write_report
 from dressage.cli.listings import cut
-from dressage.cli.options import CaseOptions, given
+from dressage.cli.options import CaseOptions
 from dressage.cli.summary import state_name
 from dressage.client.names import environment_name
 from dressage.local.connection import Connection, ServerOptions, execute
 from dressage.sdk.files import read_source
-from dressage.sdk.specs import SpecOptions, make_spec
+from dressage.sdk.specs import make_spec
 from dressage.sdk.texts import short
 
 COLUMNS = ("env_id", "instruction", "category", "difficulty")
@@ -48,7 +48,7 @@ def template(options: CaseOptions) -> session_pb2.SessionSpec:
 
     :raises InvalidArgument: for an option that the method does not have, or an invalid --set.
     """
-    spec = make_spec(SpecOptions("of the case", "environments/of-the-case", **given(options)))
+    spec = make_spec(options | {"intent": "of the case", "env": "of-the-case"})
     spec.ClearField("intent")
     spec.ClearField("environment")
     return spec

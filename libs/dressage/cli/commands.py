@@ -27,8 +27,6 @@ from dressage.cli.options import (
     TrainOptions,
     ViewOptions,
     Yes,
-    changed,
-    given,
     grouped,
 )
 
@@ -66,7 +64,7 @@ def run(
     from dressage.cli.run import run as run_session
     from dressage.sdk import session_file
     from dressage.sdk.argument_names import option_names
-    from dressage.sdk.specs import SpecOptions, make_spec, recorded
+    from dressage.sdk.specs import make_spec, recorded_spec
 
     if schema:
         output.print_json(session_file.schema())
@@ -74,22 +72,23 @@ def run(
     recording = None if file is None else session_file.read_spec(file, field="--file")
     if file is not None and replay is not None:
         raise typer.BadParameter("--file and --replay exclude each other.", param_hint="--file")
-    if replay is not None:
-        recording = recorded(
-            replay, intent=intent, environment=options.environment, model=options.model or "", method=options.method
-        )
-    for name, value in (("argument 'INTENT'", intent), ("option '--env'", options.environment)):
-        if recording is None and not value:
-            raise typer.BadParameter(f"Missing {name}; only --replay and --file work without it.")
-    spec = make_spec(SpecOptions(intent=intent, **given(options)), recording)
+    arguments = options | ({"intent": intent} if intent else {})
+    with option_names():
+        if replay is not None:
+            recording = recorded_spec(replay, arguments)
+        for name, place in (("intent", "argument 'INTENT'"), ("env", "option '--env'")):
+            if recording is None and not arguments.get(name):
+                raise typer.BadParameter(f"Missing {place}; only --replay and --file work without it.")
+        spec = make_spec(arguments, recording)
     if dump:
         print(session_file.dump(spec), end="")
         return
-    server = common.server(api_base=options.api_base, recordings=None if replay is None else replay.absolute().parent)
+    recordings = None if replay is None else replay.absolute().parent
+    server = common.server(api_base=options.get("api_base"), recordings=recordings)
     shown = OutputOptions(
         yes=yes, detach=detach, as_json=common.as_json, detail=view.detail, fail_below=view.fail_below
     )
-    with option_names(None if recording is None else {*changed(options), *(["intent"] if intent else [])}):
+    with option_names(only=None if recording is None else arguments, file=file.name if file else "session.json"):
         code = run_session(spec, server, shown)
     raise typer.Exit(code)
 
@@ -112,7 +111,7 @@ def elicit(
     from dressage.cli.criteria import elicit
     from dressage.sdk.argument_names import option_names
 
-    with option_names(request={"model": "--model", "environment": "--env", "intent": "INTENT"}):
+    with option_names():
         elicit(intent, env, common.server(api_base=api_base), model=model, out=out, as_json=common.as_json)
 
 
@@ -129,12 +128,11 @@ def train(
     """Train with a reward file, without model and judge."""
     from dressage.cli.run import OutputOptions, run
     from dressage.sdk.argument_names import option_names
-    from dressage.sdk.specs import SpecOptions, make_spec
+    from dressage.sdk.specs import make_training_spec
 
-    intent = f"train on {reward.name}"
-    spec = make_spec(SpecOptions(intent, env, iterations=1, reward=reward, train_only=True, **given(options)))
     shown = OutputOptions(yes=yes, detach=detach, as_json=common.as_json, detail=view.detail)
-    with option_names():
+    with option_names(others={"reward": "REWARD.py"}):
+        spec = make_training_spec(options | {"env": env, "reward": reward}, reward.name)
         code = run(spec, common.server(), shown)
     raise typer.Exit(code)
 
@@ -180,7 +178,7 @@ def bench(
     from dressage.cli import benchmarks, experiments
     from dressage.sdk.argument_names import option_names
 
-    server = common.server(api_base=options.api_base)
+    server = common.server(api_base=options.get("api_base"))
     if cases is not None and cases.suffix.lower() in experiments.SUFFIXES:
         experiments.refuse_case_options(options, staged=staged, gate=gate, resume=resume)
         slots = parallel or experiments.DEFAULT_PARALLEL
@@ -188,8 +186,9 @@ def bench(
     if parallel is not None:
         raise typer.BadParameter("only experiments (YAML) take it", param_hint="--parallel")
     report = out or Path("benchmark")
-    plan = benchmarks.Plan(template=benchmarks.template(options), staged=staged, gate=gate, resume=resume, out=report)
     with option_names():
+        template = benchmarks.template(options)
+        plan = benchmarks.Plan(template=template, staged=staged, gate=gate, resume=resume, out=report)
         code = benchmarks.bench(cases, server, plan, as_json=common.as_json)
     raise typer.Exit(code)
 

@@ -66,13 +66,9 @@ def refuse_case_options(options: CaseOptions, *, staged: bool, gate: float, resu
 
     :raises InvalidArgument: naming the first option that is given.
     """
-    default = CaseOptions()
-    names = {"environment_options": "--env-option", "settings": "--set", "configs": "--config"}
-    given = {
-        names.get(name, f"--{name.replace('_', '-')}"): value
-        for name, value in vars(options).items()
-        if value != getattr(default, name) and name != "api_base"  # an option of the server as well
-    }
+    # The endpoint is an option of the server as well.
+    names = (each for each in options.arguments if each.name in options and each.name != "api_base")
+    given = {each.flag: options[each.name] for each in names}
     given |= {"--resume": resume} if resume else {}
     given |= {} if staged else {"--flat": "set"}
     given |= {} if gate == 0.7 else {"--gate": gate}

@@ -4,58 +4,37 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from dressage.api.arguments import STEER
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.cli import output, search_listing
 from dressage.client.names import session_name
 from dressage.local.connection import Connection
-from dressage.sdk.criteria import read_criteria
-from dressage.sdk.files import read_source
-from dressage.sdk.specs import from_parent_choice
+from dressage.sdk.specs import set_arguments
 from dressage.sdk.texts import counted, return_text, score_text
 
 _KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIND_HUMAN: "people"}
 
 
-@dataclass(frozen=True)
-class SteerOptions:
-    """Directions for the next iteration of a session."""
+def steer(session: str, note: str, options: Mapping[str, Any]) -> Callable[[Any], Awaitable[pb.Session]]:
+    """Send directions for the next iteration and return the session.
 
-    note: str = ""
-    reward: Path | None = None
-    criteria: Path | None = None
-    rebase_to: int = 0
-    from_parent: str = ""
-
-
-STEER_OPTIONS = {
-    "note": "NOTE",
-    "proposal_source": "--reward",
-    "rebase_to": "--rebase-to",
-    "from_parent": "--from-parent",
-}
-"""Options by field of the request."""
-
-
-def steer(session: str, options: SteerOptions) -> Callable[[Any], Awaitable[pb.Session]]:
-    """Send the directions and return the session."""
-    source = read_source(options.reward, field="--reward") if options.reward is not None else ""
-    criteria = read_criteria(options.criteria) if options.criteria is not None else []
-    choice = from_parent_choice(options.from_parent)
+    :param options: values by the names in `dressage.api.arguments.STEER`.
+    """
+    request = sessions_pb.SteerSessionRequest()
+    set_arguments(request, STEER, options)
 
     async def send(client: Any) -> pb.Session:
         await client.steer_session(
             session,
-            options.note,
-            proposal_source=source,
-            criteria=criteria,
-            rebase_to=options.rebase_to,
-            from_parent=choice,
+            note,
+            proposal_source=request.proposal_source,
+            criteria=request.criteria,
+            rebase_to=request.rebase_to,
+            from_parent=request.from_parent,
         )
         steered: pb.Session = await client.get_session(session)
         return steered

@@ -15,9 +15,10 @@ from typing import Annotated
 import typer
 
 from dressage.cli import commands, output, programs, resources, runs, sessions
-from dressage.errors import DressageError, FailedPrecondition
+from dressage.errors import DressageError, FailedPrecondition, InvalidArgument
 from dressage.installation import install_command
 from dressage.places import FOLDERS
+from dressage.sdk.argument_names import CLIENT
 from dressage.terminal import PrintableStream
 
 _INTERRUPTED = 130
@@ -82,6 +83,8 @@ def _invoke(arguments: Sequence[str]) -> int:
     except DressageError as error:
         if _debugging():
             raise
+        if isinstance(error, InvalidArgument):
+            error.rename(lambda field: CLIENT.get(field, field))
         output.fail(error, as_json=as_json)
         return 1
     except (KeyboardInterrupt, typer.Abort):

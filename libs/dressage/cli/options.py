@@ -1,20 +1,21 @@
-"""Options of the commands: each is declared once here, and commands that share several take them as a group.
+"""Options of the commands: those of the client are declared here, those of sessions in the protos (`dressage.api.arguments`).
 
-A group is a dataclass whose fields are options. `grouped` shows them to typer one by one and gives the command the filled
-dataclass. This module imports nothing heavy, because `dressage --help` imports it.
+Commands that share several options take them as a group. `grouped` shows them to typer one by one and gives the command the
+filled group. This module imports nothing heavy, because `dressage --help` imports it.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
 import typer
 
+from dressage.api.arguments import SESSION, STEER, Argument
 from dressage.cli.counts import parse_count
 from dressage.places import FOLDERS
 from dressage.places import data_dir as folder_in_use
@@ -49,184 +50,11 @@ Model = Annotated[
     str,
     typer.Option("--model", metavar="NAME", help="Language model as litellm names it, or template/v1 for none."),
 ]
-Models = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model",
-        metavar="[ROLE=]NAME",
-        help="Language model as litellm names it, or template/v1 for none; with ROLE for one role (judge, video, review, …).",
-    ),
-]
-Thinking = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--thinking",
-        metavar="[ROLE=]EFFORT",
-        help="Reasoning effort: off, minimal, low, medium, high, xhigh or max, up to what the model offers.",
-    ),
-]
-ProviderWait = Annotated[
-    float | None,
-    typer.Option(
-        "--provider-wait",
-        metavar="MINUTES",
-        min=0.0,
-        max=10_080.0,
-        help="How long to wait for a model provider that is down, within the budget [10].",
-    ),
-]
-ApiBases = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--api-base",
-        metavar="[ROLE=]URL",
-        help="API endpoint of the language model's provider; with ROLE for one role.",
-    ),
-]
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", metavar="URL", help="API endpoint of the language model's provider.")
 ]
 
-# Training.
-EnvironmentOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env-option",
-        metavar="NAME=VALUE",
-        help="Option of the environment: max_episode_steps, terminate_when_unhealthy or reset_noise_scale; repeatable.",
-    ),
-]
-VideoOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--video-option",
-        metavar="NAME=VALUE",
-        help="What the vision model is shown: fps, window_seconds, votes, motion_trail or camera; repeatable.",
-    ),
-]
-Seeds = Annotated[
-    int | None, typer.Option("--seeds", metavar="N", min=1, max=100, help="Number of seeds for each config [3].")
-]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=10**9, help="First training seed.")]
-Steps = Annotated[
-    int | None,
-    typer.Option(
-        "--steps",
-        parser=parse_count,
-        metavar="N",
-        help="Environment steps for each seed, such as 600k: at most, where a training's progress decides [4 × preset].",
-    ),
-]
-Configs = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="ID:NAME=VALUE,…", help="Further hyperparameters to train with; repeatable."),
-]
-Backend = Annotated[
-    str,
-    typer.Option("--backend", metavar="NAME", help="jax: stacked members; sb3: Stable-Baselines3, if installed [jax]."),
-]
-Algorithm = Annotated[str, typer.Option("--algorithm", metavar="NAME", help="ppo or sac [ppo].")]
-Pool = Annotated[
-    str, typer.Option("--pool", metavar="NAME", help="Pool of trainers: gpu, or one of the cluster's [its default].")
-]
-
-# Sessions.
-Method = Annotated[
-    str,
-    typer.Option("--method", metavar="NAME", help="Method that proposes and scores policies; see --set [reward]."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="FIELD=VALUE", help="Setting of the method; repeatable, also for lists."),
-]
-Target = Annotated[
-    float | None,
-    typer.Option(
-        "--target",
-        metavar="X",
-        help="Mean return from which a search method succeeds [that of the environment's card].",
-    ),
-]
-Iterations = Annotated[
-    int | None,
-    typer.Option("--iterations", metavar="N", min=1, max=1000, help="Maximum number of iterations [5]."),
-]
-Threshold = Annotated[
-    float | None,
-    typer.Option("--threshold", metavar="X", min=0.001, max=1.0, help="Score from which a session succeeds [0.7]."),
-]
-Variants = Annotated[
-    bool,
-    typer.Option("--variants/--no-variants", help="Also train with a conservative and an aggressive config."),
-]
-Tune = Annotated[
-    bool | None,
-    typer.Option(
-        "--tune/--no-tune",
-        help="Let the author change hyperparameters, networks and steps between iterations [on with a language model].",
-        show_default=False,
-    ),
-]
-Video = Annotated[
-    str,
-    typer.Option(
-        "--video",
-        metavar="deciding|all|none|only",
-        show_default=False,
-        help="Rollouts that a vision model judges [deciding]; only: as deciding, without a code judge.",
-    ),
-]
-EarlyStop = Annotated[
-    bool | None,
-    typer.Option(
-        "--early-stop/--no-early-stop",
-        help="End a training once it passes or no longer improves; continue while it improves [unless configs are compared].",
-        show_default=False,
-    ),
-]
-Patience = Annotated[
-    int | None,
-    typer.Option(
-        "--patience",
-        metavar="N",
-        min=1,
-        max=100,
-        help="Checkpoints in a row without a rise after which a training ends that has its expected steps [2].",
-    ),
-]
-FromParent = Annotated[
-    str,
-    typer.Option(
-        "--from-parent",
-        metavar="auto|never|always",
-        show_default=False,
-        help="Whether an iteration continues from its parent's policies [auto: the author decides].",
-    ),
-]
-Checkpoint = Annotated[
-    str,
-    typer.Option(
-        "--checkpoint", metavar="last|best", help="Checkpoint of each seed that is judged and delivered [last]."
-    ),
-]
-BudgetDollars = Annotated[
-    float | None,
-    typer.Option("--budget-dollars", metavar="X", min=0.0, help="Limit for the cost of model calls, in dollars."),
-]
-BudgetTokens = Annotated[
-    int | None,
-    typer.Option("--budget-tokens", parser=parse_count, metavar="N", help="Limit for the tokens of model calls."),
-]
-BudgetSteps = Annotated[
-    int | None,
-    typer.Option(
-        "--budget-steps", parser=parse_count, metavar="N", help="Limit for the environment steps of all iterations."
-    ),
-]
-BudgetMinutes = Annotated[
-    float | None,
-    typer.Option("--budget-minutes", metavar="X", min=0.01, help="Limit for the wall-clock time, in minutes."),
-]
+# Following a session.
 Yes = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask before a session that costs money or may take an hour.")
 ]
@@ -301,9 +129,9 @@ class CommonOptions:
         """Return the options of the connection; imports gRPC."""
         from dressage.client import Trust
         from dressage.local.connection import ServerOptions
-        from dressage.sdk.role_options import by_role
+        from dressage.sdk.arguments import by_role
 
-        bases = by_role("--api-base", api_base or ())
+        bases = by_role("api_base", api_base or ())
         general = bases.pop("", None)
         return ServerOptions(
             self.address,
@@ -330,108 +158,92 @@ class ViewOptions:
         return "quiet" if self.quiet else "verbose" if self.verbose else "normal"
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """Options of one training; the names are those of `SpecOptions`."""
+class SessionOptions(dict[str, Any]):
+    """Values of the arguments of a session, by name; those that are not given are left out."""
 
-    environment_options: EnvironmentOptions = None
-    seeds: Seeds = None
-    seed: Seed = 0
-    steps: Steps = None
-    configs: Configs = None
-    backend: Backend = ""
-    algorithm: Algorithm = ""
-    pool: Pool = ""
+    arguments: ClassVar[tuple[Argument, ...]] = tuple(each for each in SESSION if each.flag.startswith("--"))
 
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Parse what typer leaves as text.
 
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of a session; the names are those of `SpecOptions`."""
+        :raises InvalidArgument: naming the option.
+        """
+        options = cls({name: value for name, value in values.items() if value is not None and value != []})
+        texts = [each for each in cls.arguments if each.kind in ("fields", "configs") and each.name in options]
+        if texts:
+            from dressage.sdk.argument_names import option_names
+            from dressage.sdk.fields import parse_configs, parse_fields
 
-    environment: Environment = ""
-    environment_options: EnvironmentOptions = None
-    model: Models = None
-    thinking: Thinking = None
-    api_base: ApiBases = None
-    provider_wait: ProviderWait = None
-    method: Method = ""
-    target: Target = None
-    settings: Settings = None
-    iterations: Iterations = None
-    threshold: Threshold = None
-    seeds: Seeds = None
-    seed: Seed = 0
-    steps: Steps = None
-    configs: Configs = None
-    variants: Variants = False
-    tune: Tune = None
-    early_stop: EarlyStop = None
-    patience: Patience = None
-    from_parent: FromParent = ""
-    checkpoint: Checkpoint = ""
-    backend: Backend = ""
-    algorithm: Algorithm = ""
-    pool: Pool = ""
-    reward: Annotated[
-        Path | None, typer.Option("--reward", metavar="FILE", help="First reward [a model writes it].")
-    ] = None
-    judge: Annotated[Path | None, typer.Option("--judge", metavar="FILE", help="Judge [a model writes it].")] = None
-    criteria: Annotated[
-        Path | None,
-        typer.Option("--criteria", metavar="FILE", help="Criteria, as `dressage elicit --out` writes them."),
-    ] = None
-    video: Video = ""
-    video_options: VideoOptions = None
-    approve: Annotated[
-        bool,
-        typer.Option("--approve/--no-approve", help="Wait for `dressage sessions approve` before each evaluation."),
-    ] = False
-    budget_dollars: BudgetDollars = None
-    budget_tokens: BudgetTokens = None
-    budget_steps: BudgetSteps = None
-    budget_minutes: BudgetMinutes = None
+            with option_names():
+                for each in texts:
+                    value = options[each.name]
+                    parsed = parse_configs(value) if each.kind == "configs" else parse_fields(value, field=each.name)
+                    options[each.name] = parsed
+        return options
 
 
-@dataclass(frozen=True)
-class CaseOptions:
+class RunOptions(SessionOptions):
+    """Options of `dressage run`."""
+
+
+class TrainOptions(SessionOptions):
+    """Options of one training."""
+
+    arguments = tuple(each for each in SessionOptions.arguments if each.train)
+
+
+class CaseOptions(SessionOptions):
     """Options of each session of a benchmark."""
 
-    environment_options: EnvironmentOptions = None
-    model: Models = None
-    thinking: Thinking = None
-    api_base: ApiBases = None
-    provider_wait: ProviderWait = None
-    method: Method = ""
-    target: Target = None
-    settings: Settings = None
-    iterations: Iterations = None
-    threshold: Threshold = None
-    seeds: Seeds = None
-    seed: Seed = 0
-    steps: Steps = None
-    configs: Configs = None
-    variants: Variants = False
-    tune: Tune = None
-    video: Video = ""
-    video_options: VideoOptions = None
-    early_stop: EarlyStop = None
-    patience: Patience = None
-    from_parent: FromParent = ""
-    checkpoint: Checkpoint = ""
-    budget_dollars: BudgetDollars = None
-    budget_tokens: BudgetTokens = None
-    budget_steps: BudgetSteps = None
-    budget_minutes: BudgetMinutes = None
+    arguments = tuple(each for each in SessionOptions.arguments if not each.single)
 
 
-def given(group: TrainOptions | RunOptions | CaseOptions) -> dict[str, Any]:
-    """Return the options of a group that have a value."""
-    return {name: value for name, value in vars(group).items() if value is not None}
+class BudgetOptions(SessionOptions):
+    """Limits of a session."""
+
+    arguments = tuple(each for each in SessionOptions.arguments if each.paths[0].startswith("budget."))
 
 
-def changed(group: TrainOptions | RunOptions | CaseOptions) -> set[str]:
-    """Return the names of the options of a group that do not have their defaults."""
-    return {field.name for field in fields(group) if getattr(group, field.name) != field.default}
+class IterationOptions(SessionOptions):
+    """The number of iterations."""
+
+    arguments = tuple(each for each in SessionOptions.arguments if each.name == "iterations")
+
+
+class SteerOptions(SessionOptions):
+    """Directions for the next iteration of a session."""
+
+    arguments = tuple(each for each in STEER if each.flag.startswith("--"))
+
+
+_KINDS: dict[str, Any] = {
+    "text": str,
+    "choice": str,
+    "integer": int,
+    "count": int,
+    "number": float,
+    "minutes": float,
+    "switch": bool,
+    "source": Path,
+    "criteria": Path,
+}
+"""What typer parses; other kinds are lists of texts."""
+
+
+def _parameter(argument: Argument) -> inspect.Parameter:
+    """Return the parameter of a command for an argument."""
+    flags = [argument.flag, argument.alias] if argument.alias else [argument.flag]
+    more: dict[str, Any] = {"metavar": argument.metavar}
+    if argument.kind == "switch":
+        flags, more = [f"{argument.flag}/--no-{argument.flag.removeprefix('--')}"], {}
+    elif argument.kind == "count":
+        more["parser"] = lambda text: parse_count(text, argument.minimum or 0, argument.maximum)
+    elif argument.kind in ("integer", "number", "minutes"):
+        more |= {"min": argument.minimum, "max": argument.maximum}
+    option = typer.Option(*flags, help=argument.help, show_default=False, **more)
+    annotation: Any = Annotated[_KINDS.get(argument.kind, list[str]) | None, option]
+    return inspect.Parameter(argument.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 LATEST = "@latest"
@@ -454,28 +266,17 @@ def _newest(value: Any, common: CommonOptions) -> Any:
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command with each parameter that is a dataclass replaced by its fields, as options for typer.
+    """Return the command with each parameter that is a group of options replaced by its options, for typer.
 
-    `CommonOptions` come last in the help.
+    A group is a dataclass or a kind of `SessionOptions`. `CommonOptions` come last in the help.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    groups = {name: kind for name, kind in hints.items() if is_dataclass(kind) or _is_session(kind)}
+    members: dict[str, list[inspect.Parameter]] = {name: _members(group) for name, group in groups.items()}
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(command).parameters.values():
-        if parameter.name not in groups:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name]))
-            continue
-        group = groups[parameter.name]
-        annotations = get_type_hints(group, include_extras=True)
-        parameters += [
-            inspect.Parameter(
-                field.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=field.default,
-                annotation=annotations[field.name],
-            )
-            for field in fields(group)
-        ]
+        single = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[parameter.name])
+        parameters += members.get(parameter.name, [single])
 
     last = {field.name for field in fields(CommonOptions)}
     parameters.sort(key=lambda parameter: parameter.name in last)
@@ -483,13 +284,29 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     def flat(**values: Any) -> None:
         common = CommonOptions(**{name: values[name] for name in last if name in values})
         values = {name: _newest(value, common) for name, value in values.items()}
-        filled = {
-            name: group(**{field.name: values.pop(field.name) for field in fields(group)})
-            for name, group in groups.items()
-        }
+        filled = {}
+        for name, group in groups.items():
+            chosen = {member.name: values.pop(member.name) for member in members[name]}
+            filled[name] = group.parse(chosen) if _is_session(group) else group(**chosen)
         command(**values, **filled)
 
     flat.__name__, flat.__doc__, flat.__module__ = command.__name__, command.__doc__, command.__module__
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return flat
+
+
+def _is_session(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, SessionOptions)
+
+
+def _members(group: Any) -> list[inspect.Parameter]:
+    if _is_session(group):
+        return [_parameter(argument) for argument in group.arguments]
+    annotations = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotations[field.name]
+        )
+        for field in fields(group)
+    ]

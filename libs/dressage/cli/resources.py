@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dressage.cli.options import ApiBase, BenchmarkName, CommonOptions, DataDir, Iterations, Json, Model, grouped
+from dressage.cli.options import ApiBase, BenchmarkName, CommonOptions, DataDir, IterationOptions, Json, Model, grouped
 
 environments = typer.Typer(help="List, show and add environments.", no_args_is_help=True)
 artifacts = typer.Typer(help="List and download the files of sessions.", no_args_is_help=True)
@@ -158,10 +158,10 @@ def run_benchmark(
     cases: Annotated[
         Path, typer.Argument(metavar="CASES.json", help="A list of {intent, environment, …}; or CASES.csv.")
     ],
+    options: IterationOptions,
     common: CommonOptions,
     model: Model = "",
     api_base: ApiBase = None,
-    iterations: Iterations = None,
 ) -> None:
     """Run a session for each case of a file.
 
@@ -169,9 +169,8 @@ def run_benchmark(
     """
     from dressage.cli import benchmarks
 
-    benchmarks.run(
-        cases, common.server(api_base=api_base), model=model, iterations=iterations or 0, as_json=common.as_json
-    )
+    iterations = options.get("iterations", 0)
+    benchmarks.run(cases, common.server(api_base=api_base), model=model, iterations=iterations, as_json=common.as_json)
 
 
 @benchmarks.command("list")

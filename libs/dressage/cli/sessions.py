@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from dressage.cli.options import (
-    BudgetDollars,
-    BudgetMinutes,
-    BudgetSteps,
-    BudgetTokens,
+    BudgetOptions,
     CommonOptions,
-    FromParent,
     SessionName,
+    SteerOptions,
     ViewOptions,
     grouped,
 )
@@ -97,27 +93,24 @@ def cancel(
 @grouped
 def resume(
     session: SessionName,
+    budget: BudgetOptions,
     view: ViewOptions,
     common: CommonOptions,
     iterations: Annotated[
         int, typer.Option(metavar="N", min=0, max=1000, help="Number of iterations to add to the maximum.")
     ] = 0,
-    budget_dollars: BudgetDollars = None,
-    budget_tokens: BudgetTokens = None,
-    budget_steps: BudgetSteps = None,
-    budget_minutes: BudgetMinutes = None,
 ) -> None:
     """Resume an ended session, with more iterations or a larger budget."""
     from dressage.api.v1 import session_pb2
     from dressage.cli import listings
+    from dressage.sdk.specs import set_arguments
 
-    budget = session_pb2.Budget(dollars=budget_dollars, tokens=budget_tokens or 0, env_steps=budget_steps or 0)
-    if budget_minutes is not None:
-        budget.wall_time.FromMilliseconds(round(60_000 * budget_minutes))
+    limits = session_pb2.SessionSpec()
+    set_arguments(limits, budget.arguments, budget)
     work = listings.resume(
         session,
         iterations=iterations,
-        budget=budget,
+        budget=limits.budget,
         as_json=common.as_json,
         detail=view.detail,
         fail_below=view.fail_below,
@@ -129,45 +122,21 @@ def resume(
 @grouped
 def steer(
     session: SessionName,
+    options: SteerOptions,
     common: CommonOptions,
     note: Annotated[str, typer.Argument(metavar="NOTE", help="A direction for the next revision.")] = "",
-    reward: Annotated[
-        Path | None,
-        typer.Option(
-            "--reward",
-            "--proposal",
-            metavar="FILE",
-            help="Reward, or proposal of another method, to evaluate next; replaces a waiting proposal.",
-        ),
-    ] = None,
-    criteria: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="New criteria, as `dressage elicit --out` writes them."),
-    ] = None,
-    rebase_to: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            min=0,
-            show_default=False,
-            help="Iteration that the next revision starts from [the reviser's choice].",
-        ),
-    ] = 0,
-    from_parent: FromParent = "",
 ) -> None:
     """Steer the next iteration.
 
     Give a note, a proposal, new criteria, an iteration to start from, or whether to continue from its policies.
     """
+    from dressage.api.arguments import STEER
     from dressage.cli import guidance
     from dressage.sdk.argument_names import option_names
 
-    options = guidance.SteerOptions(
-        note=note, reward=reward, criteria=criteria, rebase_to=rebase_to, from_parent=from_parent
-    )
-    effect = "uses it in its next iteration" if reward is None else "evaluates it next"
-    with option_names(request=guidance.STEER_OPTIONS):
-        _act(guidance.steer(session, options), effect, common, resume=True)
+    effect = "evaluates it next" if "reward" in options else "uses it in its next iteration"
+    with option_names(STEER):
+        _act(guidance.steer(session, note, options), effect, common, resume=True)
 
 
 @app.command()

@@ -91,8 +91,8 @@ class Endpoint:
             pem = file.read_bytes()
         except OSError as error:
             raise errors.InvalidArgument(
-                field="--ca-file", problem=str(error.strerror), value=str(file), expected="CA certificates (PEM)"
+                field="ca_file", problem=str(error.strerror), value=str(file), expected="CA certificates (PEM)"
             ) from error
         if b"-----BEGIN CERTIFICATE" not in pem:
-            raise errors.InvalidArgument(field="--ca-file", value=str(file), expected="CA certificates (PEM)")
+            raise errors.InvalidArgument(field="ca_file", value=str(file), expected="CA certificates (PEM)")
         return pem

@@ -17,8 +17,7 @@ from dressage.client.names import environment_name
 from dressage.errors import InvalidArgument
 from dressage.experiments.schema import EnvironmentEntry, Experiment, Limits, MethodEntry, Setting
 from dressage.sdk import methods
-from dressage.sdk.arguments import pairs
-from dressage.sdk.specs import set_environment_option
+from dressage.sdk.fields import set_fields
 
 SEARCH_LIMITS = {"episodes": "episode_budget", "programs": "budget"}
 """Limits that are settings of search methods: the name in the file → the setting."""
@@ -81,15 +80,11 @@ def _cell(
     seed = experiment.first_seed + run * experiment.seed_step
     intent = environment.intent or experiment.intent
     spec = pb.SessionSpec(intent=intent, environment=environment_name(environment.id), model=method.model, seed=seed)
-    for name, value in environment.options.items():
-        try:
-            set_environment_option(spec.environment_options, pairs({name: value})[0])
-        except InvalidArgument as error:
-            raise _at(f"{places[1]}.options.{name}", value, error) from error
+    set_fields(spec.environment_options, environment.options, field=f"{places[1]}.options")
     try:
-        methods.set_method(spec, method.method, [])
+        methods.set_method(spec, method.method, {})
     except InvalidArgument as error:
-        raise _at(f"{places[0]}.method", method.method, error) from error
+        raise error.rename(lambda field: f"{places[0]}.{field}") from None
     for place, settings in ((places[0], method.settings), (places[1], environment.settings)):
         _set(spec, method.method, settings, place)
     identity = _identity(experiment, environment, method, seed=seed, intent=intent)
@@ -111,16 +106,7 @@ def _set(spec: pb.SessionSpec, method: str, settings: Mapping[str, Setting], pla
             field = f"{place}.settings.{name}"
             problem = "a limit, not a setting"
             raise InvalidArgument(field=field, problem=problem, value=value, remedy=f"Set it as budget.{limit}.")
-        try:
-            methods.set_method(spec, method, pairs({name: value}))
-        except InvalidArgument as error:
-            raise _at(f"{place}.settings.{name}", value, error) from error
-
-
-def _at(field: str, value: object, error: InvalidArgument) -> InvalidArgument:
-    """Return an error of a setting with the path of the file instead of the option."""
-    problem = error.message.removeprefix(f"{error.field}: ").partition(" (got ")[0].partition(";")[0]
-    return InvalidArgument(field=field, problem=problem, value=value, expected=error.expected)
+        methods.set_method(spec, method, {name: value}, field=f"{place}.settings")
 
 
 def _identity(
@@ -161,7 +147,7 @@ def _limit(spec: pb.SessionSpec, limits: Limits, *, method: str) -> None:
         if settings is None or setting not in settings.DESCRIPTOR.fields_by_name:
             problem = f"the method {method!r} has no {name.removesuffix('s')} budget"
             raise InvalidArgument(field=f"budget.{name}", problem=problem, value=value)
-        methods.set_method(spec, method, [f"{setting}={value}"])
+        methods.set_method(spec, method, {setting: value})
 
 
 def limits_of(spec: pb.SessionSpec) -> dict[str, Any]:

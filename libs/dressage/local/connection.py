@@ -106,25 +106,25 @@ def refuse_unusable(server: ServerOptions, connection: Connection, *, detach: bo
     """Refuse options that this connection cannot honour.
 
     :raises InvalidArgument: for an endpoint or a folder of recordings that the running server was not started with.
-    :raises FailedPrecondition: for ``--detach`` where no server would continue the session.
+    :raises FailedPrecondition: to detach where no server would continue the session.
     """
     if server.api_base and connection.kind != "stack":
         raise errors.InvalidArgument(
-            field="--api-base",
+            field="api_base",
             problem="not supported with a running server",
             value=server.api_base,
             remedy="Set it for `dressage serve`.",
         )
     if server.recordings and connection.kind == "remote":
         raise errors.InvalidArgument(
-            field="--replay",
-            problem="not supported with --address",
+            field="replay",
+            problem="not supported with a remote server",
             value=str(server.recordings),
-            remedy="Start the server with `dressage serve --recordings`, and use --model recorded/NAME.",
+            remedy="Start the server with `dressage serve --recordings`, and use the model recorded/NAME.",
         )
     if detach and connection.kind == "stack":
         raise errors.FailedPrecondition(
-            "--detach: no server runs. Start one with `dressage serve`.",
+            "no server runs that would continue a detached session. Start one with `dressage serve`.",
             reason="NO_SERVER",
         )
 

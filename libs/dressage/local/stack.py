@@ -196,7 +196,7 @@ def _make_folder(data_dir: Path) -> None:
             data_dir.chmod(PRIVATE_FOLDER)
     except OSError as error:
         raise errors.InvalidArgument(
-            field="--data-dir",
+            field="data_dir",
             problem=f"cannot be created: {error.strerror}",
             value=str(data_dir),
             expected="a folder that can be written to",
@@ -250,7 +250,7 @@ def _reachable(address: str) -> str:
     return {"0.0.0.0": "127.0.0.1:", "[::]": "[::1]:", "": "127.0.0.1:"}.get(host, f"{host}:") + port
 
 
-def check_exposure(address: str, token: str | None, *, field: str = "--address") -> None:
+def check_exposure(address: str, token: str | None, *, field: str = "address") -> None:
     """Refuse to listen beyond loopback without a token.
 
     :raises InvalidArgument: if the address is malformed, or is not loopback and there is no token.
@@ -287,7 +287,7 @@ def _settings_of(package: str, values: dict[str, Any]) -> Any:
     settings_type = _settings_type(package)
     known = settings_type.model_fields
     if "api_base" in values and "api_base" not in known:
-        raise errors.InvalidArgument(field="--api-base", problem="not supported", value=values["api_base"])
+        raise errors.InvalidArgument(field="api_base", problem="not supported", value=values["api_base"])
     return _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
 
 

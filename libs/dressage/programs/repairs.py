@@ -7,7 +7,7 @@ Two steps: `read_dsl` parses text with mistakes of form into a tree, and `normal
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from dressage.errors import InvalidArgument
 from dressage.programs.syntax import (
@@ -196,10 +196,11 @@ class _Reader:
         problem = {"end": "the text ends", "other": "unexpected character"}.get(kind, "unexpected token")
         if self._next >= MAX_TOKENS:
             problem, expected = "too long", f"at most {MAX_TOKENS} tokens"
+        value: dict[str, Any] = {} if kind == "end" else {"value": word}
         raise InvalidArgument(
             field="program",
             problem=f"token {position}: {problem}",
-            **({} if kind == "end" else {"value": word}),
+            **value,
             expected=expected,
             metadata={"token": position},
         )

@@ -18,6 +18,7 @@ import keyword
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dressage.errors import InvalidArgument
 
@@ -316,10 +317,11 @@ class _Parser:
     def _error(self, problem: str, expected: str) -> InvalidArgument:
         at_end = self._next >= len(self._words)
         position = str(self._next + 1)
+        value: dict[str, Any] = {} if at_end else {"value": self._peek()}
         return InvalidArgument(
             field="program",
             problem=f"token {position}: {'the text ends' if at_end else problem}",
-            **({} if at_end else {"value": self._peek()}),
+            **value,
             expected=expected,
             metadata={"token": position},
         )

@@ -1,143 +1,86 @@
-"""Names in errors: as the arguments of Python's functions, or as the options of the command line.
+"""Names in errors: fields of the API as arguments of Python, and arguments as options of the command line or keys of a file.
 
-Work that both share names its options as the command line does (``--budget-dollars``), and a server names the fields of a
-session's spec (``spec.budget.dollars``). `python_names` turns both into the names of arguments (``budget_dollars``);
-`option_names` turns fields into options. Quoted commands stay as they are.
+A server names a field by its path (`spec.budget.dollars`), and code that Python and the command line share names an argument as
+Python does (`budget_dollars`, `configs.fast.epochs`). Only the fields of an `InvalidArgument` are renamed, never its text.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from dressage.errors import DressageError, InvalidArgument
+from dressage.api.arguments import METHODS, SESSION, Argument
+from dressage.errors import InvalidArgument
 
-_PART = r"[a-z_]+(?:\[\d+\])?"
-_FIELD = re.compile(rf"`[^`]*`|(?<![\w.])(?:spec|template)\.(?P<path>{_PART}(?:\.{_PART})*)")
-_OPTION = re.compile(r"`[^`]*`|(?<![\w-])--(?P<option>[a-z]+(?:-[a-z]+)*)|\bINTENT\b|(?<![\w.])options(?=\.\w)")
-_ARGUMENTS = {
-    "env-option": "env_options",
-    "video-option": "video_options",
-    "config": "configs",
-    "set": "settings",
-    "INTENT": "intent",
-    "options": "env_options",
-}
-"""Arguments whose names differ from those of the options."""
-_OPTIONS = {
-    "env_options": "--env-option",
-    "video_options": "--video-option",
-    "configs": "--config",
-    "settings": "--set",
-    "intent": "INTENT",
-}
-_FIELDS = {
-    "environment": "env",
-    "environment_options": "env_options",
-    "max_iterations": "iterations",
-    "pass_threshold": "threshold",
-    "judge_source": "judge",
-    "approve_before_evaluation": "approve",
-    "video_judging": "video",
-    "method_spec": "method",
-    "custom": "method",
-    "roles": "model",
-    "reward.steps_per_member": "steps",
-    "reward.max_steps_per_member": "steps",
-    "reward.reward_source": "reward",
-    "reward.config_variants": "variants",
-    "reward.tune_hyperparameters": "tune",
-    "budget.dollars": "budget_dollars",
-    "budget.tokens": "budget_tokens",
-    "budget.env_steps": "budget_steps",
-    "budget.wall_time": "budget_minutes",
-}
-"""Arguments whose names differ from those of the fields."""
-_REWARD = frozenset({"seeds", "configs", "backend", "algorithm", "early_stop", "patience", "from_parent", "checkpoint"})
-"""Settings of the method `reward` that are arguments of their own."""
-_METHODS = ("reward", "parameters", "code", "program", "custom")
+_SPECS = ("spec", "template")
+_INNER = ("hyperparameters",)
+"""Parts of paths that arguments leave out."""
+CLIENT = {name: f"--{name.replace('_', '-')}" for name in ("address", "api_base", "ca_file", "data_dir", "replay")}
+"""Arguments of the client itself, and their options."""
 
 
 @contextmanager
 def python_names() -> Iterator[None]:
-    """Name arguments in the message of an error: ``--data-dir`` becomes ``data_dir``, ``spec.seed`` becomes ``seed``."""
-
-    def rename(text: str) -> str:
-        text = _FIELD.sub(_renaming(lambda argument, inner: f"{argument}.{inner}" if inner else argument), text)
-        return _OPTION.sub(_python_name, text)
-
-    with _renamed(rename):
+    """Name arguments in errors: ``spec.budget.dollars`` becomes ``budget_dollars``."""
+    try:
         yield
+    except InvalidArgument as error:
+        error.rename(argument_path)
+        raise
 
 
 @contextmanager
 def option_names(
-    arguments: Collection[str] | None = None, *, request: Mapping[str, str] | None = None
+    arguments: Sequence[Argument] = SESSION,
+    *,
+    others: Mapping[str, str] | None = None,
+    only: Collection[str] | None = None,
+    file: str = "",
 ) -> Iterator[None]:
-    """Name options in the message of an error: ``spec.reward.seeds`` becomes ``--seeds``.
+    """Name options in errors: ``spec.budget.dollars`` becomes ``--budget-dollars``.
 
-    :param arguments: names of arguments or fields that are options of this command line; others are those of a file and stay.
-        By default all.
-    :param request: options by field of a request that is no spec.
+    :param arguments: of the request.
+    :param others: options or positional arguments of this command that differ, by argument.
+    :param only: arguments that have a value on the command line; others are fields of the file. By default all.
+    :param file: name of the file.
     """
-    known = None if arguments is None else {_FIELDS.get(name, name) for name in arguments}
+    flags = {**{argument.name: argument.flag for argument in arguments}, **(others or {})}
+    paths = {path: argument.name for argument in arguments for path in argument.paths}
 
-    def option(argument: str, inner: str) -> str:
-        if known is not None and argument not in known:
-            return ""
-        name = _OPTIONS.get(argument) or f"--{argument.replace('_', '-')}"
-        return f"{name} {inner}" if inner else name
+    def name(field: str) -> str:
+        path = argument_path(field)
+        if path == field:  # of another request than a spec
+            path = paths.get(field, field)
+        first = path.partition(".")[0].partition("[")[0]
+        if only is not None and first not in only and path != field:
+            return f"{file} {field.partition('.')[2]}"
+        inner = path.removeprefix(first).removeprefix(".")
+        return f"{flags[first]} {inner}".rstrip() if first in flags else field
 
-    def rename(text: str) -> str:
-        field, colon, rest = text.partition(":")
-        if request and field in request:
-            text = f"{request[field]}{colon}{rest}"
-        return _FIELD.sub(_renaming(option), text)
-
-    with _renamed(rename):
-        yield
-
-
-@contextmanager
-def _renamed(rename: Callable[[str], str]) -> Iterator[None]:
     try:
         yield
-    except DressageError as error:
-        error.message = rename(error.message)
-        error.args = (error.message,)
-        if isinstance(error, InvalidArgument):
-            error.field = rename(error.field)
+    except InvalidArgument as error:
+        error.rename(name)
         raise
 
 
-def _python_name(match: re.Match[str]) -> str:
-    if match.group().startswith("`"):
-        return match.group()
-    option = match.group("option") or match.group()
-    return _ARGUMENTS.get(option, option.replace("-", "_"))
-
-
-def _renaming(name: Callable[[str, str], str]) -> Callable[[re.Match[str]], str]:
-    """Return a function that renames a matched field; `name` returns an empty text for a field that keeps its name."""
-
-    def renamed(match: re.Match[str]) -> str:
-        path = match.group("path")
-        return (name(*_argument(path)) if path else "") or match.group()
-
-    return renamed
-
-
-def _argument(path: str) -> tuple[str, str]:
-    """Return the argument of a field of a spec, and what in the argument's value the field is.
+def argument_path(field: str) -> str:
+    """Return the argument of a field of a spec, and what in its value is meant; other names stay.
 
     A config of several is known by the refused value.
     """
-    parts = re.sub(r"\[\d+\]|\bhyperparameters\.", "", path).split(".")
-    if argument := _FIELDS.get(".".join(parts[:2])):
-        return argument, ".".join(parts[2:])
-    if parts[0] not in _METHODS or len(parts) == 1:
-        return _FIELDS.get(parts[0], parts[0]), ".".join(parts[1:])
-    if (parts[0] == "reward" and parts[1] in _REWARD) or parts[1:] == ["target"]:
-        return parts[1], ".".join(parts[2:])
-    return "settings", ".".join(parts[1:])
+    spec, dot, path = field.partition(".")
+    if spec == "options":  # of an environment
+        return f"env_options.{path}"
+    if spec not in _SPECS or not dot:
+        return field
+    parts = [part.partition("[")[0] for part in path.split(".")]
+    for length in range(len(parts), 0, -1):
+        if name := _ARGUMENTS.get(".".join(parts[:length])):
+            return ".".join([name, *(part for part in parts[length:] if part not in _INNER)])
+    if parts[0] not in METHODS:
+        return path
+    return ".".join(["settings", *parts[1:]]) if len(parts) > 1 else "method"
+
+
+_ARGUMENTS = {path: argument.name for argument in SESSION for path in argument.paths}

@@ -1,20 +1,21 @@
-"""Arguments of the functions of `dressage`: folders and options as the command line takes them."""
+"""Arguments of the functions of `dressage` that are no settings of a session: servers, folders, environments, roles."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from dressage.client.endpoints import Trust
 from dressage.errors import InvalidArgument
 from dressage.local.connection import ServerOptions
 from dressage.places import FOLDERS
 from dressage.places import data_dir as folder_in_use
-from dressage.sdk.role_options import by_role
+
+_OF_ROLE = re.compile(r"([a-z][a-z_]{0,39})=(.*)", re.DOTALL)
 
 
 def environment_id(env: str) -> str:
@@ -80,29 +81,20 @@ def server_options(
     )
 
 
-def pairs(values: Mapping[str, Any] | None) -> list[str]:
-    """Return ``NAME=VALUE`` for each entry, and for each element of a list."""
-    return [
-        f"{name}={_text(element)}"
-        for name, value in (values or {}).items()
-        for element in (value if isinstance(value, list | tuple) else [value])
-    ]
+def by_role(name: str, values: str | Sequence[str]) -> dict[str, str]:
+    """Return an argument's values by role; the session's value, which names no role, has the role ``""``.
 
-
-def config_texts(configs: Mapping[str, Mapping[str, Any]] | None) -> list[str]:
-    """Return ``ID:name=value,name=value`` for each config; sizes of layers are written ``64x64``."""
-    texts = []
-    for name, values in (configs or {}).items():
-        parts = [
-            f"{key}={_sizes(value) if isinstance(value, list | tuple) else value}" for key, value in values.items()
-        ]
-        texts.append(f"{name}:{','.join(parts)}")
-    return texts
-
-
-def _sizes(values: Sequence[int]) -> str:
-    return "x".join(map(str, values))
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    :param name: the argument, for errors.
+    :raises InvalidArgument: if a role has two values, or an empty one.
+    """
+    chosen: dict[str, str] = {}
+    for text in [values] if isinstance(values, str) else values:
+        match = _OF_ROLE.fullmatch(text)
+        role, value = (match[1], match[2]) if match else ("", text)
+        if role in chosen or (role and not value):
+            problem = "given more than once" if role in chosen else "empty"
+            expected = "one value for the session, and ROLE=VALUE at most once for each role"
+            raise InvalidArgument(field=name, problem=problem, value=text, expected=expected)
+        if value:
+            chosen[role] = value
+    return chosen

@@ -27,7 +27,7 @@ def read_criteria(path: Path) -> list[session_pb2.IntentCriterion]:
 
     :raises InvalidArgument: if the file cannot be read, or naming an invalid entry.
     """
-    text = read_source(path, field="--criteria")
+    text = read_source(path, field="criteria")
     try:
         data = yaml_module(path).safe_load(text) if path.suffix.lower() in YAML else json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -57,7 +57,7 @@ def parse_criteria(entries: Any, path: Path | None = None) -> list[session_pb2.I
 
 def _criterion(index: int, entry: Any) -> session_pb2.IntentCriterion | None:
     """Return the criterion of an entry; None if it is off."""
-    place = f"--criteria criteria[{index}]"
+    place = f"criteria[{index}]"
     if not isinstance(entry, dict) or not str(entry.get("title") or "").strip():
         raise errors.InvalidArgument(field=place, value=entry, expected="an object with a title")
     texts = {}
@@ -96,6 +96,6 @@ def yaml_module(path: Path) -> Any:
 
 def _invalid(path: Path | None, problem: str) -> errors.InvalidArgument:
     if path is None:
-        return errors.InvalidArgument(field="--criteria", problem=problem, expected="objects with a title")
+        return errors.InvalidArgument(field="criteria", problem=problem, expected="objects with a title")
     expected = "a file that `dressage elicit --out` writes"
-    return errors.InvalidArgument(field="--criteria", problem=problem, value=str(path), expected=expected)
+    return errors.InvalidArgument(field="criteria", problem=problem, value=str(path), expected=expected)

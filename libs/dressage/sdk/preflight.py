@@ -36,7 +36,9 @@ async def check(spec: pb.SessionSpec, connection: Connection) -> sessions_pb.Est
 
 def _check_backend(spec: pb.SessionSpec, connection: Connection) -> None:
     if spec.reward.backend == "sb3" and connection.kind == "stack" and not has_sb3():
-        message = f"--backend sb3: needs torch and stable-baselines3, which are not installed: {install_command('sb3')}"
+        message = (
+            f"the backend sb3 needs torch and stable-baselines3, which are not installed: {install_command('sb3')}"
+        )
         raise errors.FailedPrecondition(message, reason="MISSING_PACKAGE")
 
 

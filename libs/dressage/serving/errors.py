@@ -46,7 +46,8 @@ def to_status(error: errors.DressageError) -> status_pb2.Status:
         status.details.add().Pack(detail)
     if isinstance(error, errors.InvalidArgument) and error.field:
         bad = error_details_pb2.BadRequest()
-        bad.field_violations.add(field=error.field, description=error.message, reason=error.reason)
+        for field, text in error.violations:
+            bad.field_violations.add(field=field, description=text, reason=error.reason)
         status.details.add().Pack(bad)
     if isinstance(error, errors.ResourceExhausted) and error.retry_seconds > 0:
         retry = error_details_pb2.RetryInfo()

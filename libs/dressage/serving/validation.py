@@ -8,7 +8,7 @@ from typing import Any
 import protovalidate
 from google.protobuf.duration_pb2 import Duration
 
-from dressage.errors import InvalidArgument
+from dressage.errors import InvalidArgument, Violation
 
 
 class MessageValidator:
@@ -22,17 +22,15 @@ class MessageValidator:
         try:
             self._validator.validate(message)
         except protovalidate.ValidationError as error:
-            violations = error.violations
-            shown = "; ".join(map(_line, violations[:5]))
-            first = _path(violations[0]) if violations else ""
-            raise InvalidArgument(shown, field=first, reason="INVALID_FIELD") from None
+            violations = [Violation(_path(each), _text(each)) for each in error.violations[:5]]
+            raise InvalidArgument(violations=violations, reason="INVALID_FIELD") from None
 
 
-def _line(violation: Any) -> str:
-    field, got = _path(violation), _shown(violation.field_value)
+def _text(violation: Any) -> str:
+    got = _shown(violation.field_value)
     if violation.proto.rule_id == "string.in":  # its own message lists the empty text, which means the default
-        return f"{field}: invalid value (got {got}); expected one of {', '.join(filter(None, violation.rule_value))}"
-    return f"{field}: {violation.proto.message} (got {got})"
+        return f"invalid value (got {got}); expected one of {', '.join(filter(None, violation.rule_value))}"
+    return f"{violation.proto.message} (got {got})"
 
 
 def _path(violation: Any) -> str:

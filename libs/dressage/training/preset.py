@@ -99,8 +99,7 @@ def _checked(build: Callable[[Mapping[str, Any]], H], values: Mapping[str, Any],
     try:
         return build(values)
     except InvalidArgument as error:
-        field = f"{path}.{error.field}"
-        raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error
+        raise error.rename(lambda field: f"{path}.{field}") from None
 
 
 def _table(value: Any, path: str) -> dict[str, Any]:

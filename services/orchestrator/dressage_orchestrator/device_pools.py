@@ -95,7 +95,7 @@ class DevicePools:
             text = f"pool {self.cpu} instead of {pool}: {obstacle.text}"
             return Placement(note=text, moved=True)
         if self.missing:
-            raise FailedPrecondition(f"spec.pool: {spec.pool}: {self.missing}", reason="WARP_NOT_INSTALLED")
+            raise FailedPrecondition(f"pool {spec.pool}: {self.missing}", reason="WARP_NOT_INSTALLED")
         return Placement(note="; ".join(filter(None, (obstacle.text, self.caution))))
 
 

@@ -488,6 +488,4 @@ def _check_options(environment: str, options: v1.EnvironmentOptions) -> None:
     try:
         EnvOptions.from_dict({field.name: value for field, value in options.ListFields()}).check(environment)
     except InvalidArgument as error:
-        name = error.field.replace("options.", "spec.environment_options.", 1)
-        message = error.message.replace(error.field, name, 1)
-        raise InvalidArgument(message, field=name, expected=error.expected) from None
+        raise error.rename(lambda field: f"spec.environment_{field}" if field.startswith("options.") else field) from None

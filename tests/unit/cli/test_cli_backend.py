@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 from dressage.errors import InvalidArgument
-from dressage.sdk.specs import SpecOptions, make_spec
+
+from tests.fakes.options import spec_of
 
 
 def test_they_go_into_the_spec():
-    spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5", backend="sb3", algorithm="sac"))
+    spec = spec_of(intent="hop", env="Hopper-v5", backend="sb3", algorithm="sac")
     assert (spec.reward.backend, spec.reward.algorithm) == ("sb3", "sac")
-    spec = make_spec(SpecOptions(intent="hop", environment="Hopper-v5"))
+    spec = spec_of(intent="hop", env="Hopper-v5")
     assert (spec.reward.backend, spec.reward.algorithm) == ("", "")
 
 
@@ -19,4 +20,4 @@ def test_they_go_into_the_spec():
 )
 def test_unknown_ones_are_refused_by_name(given, option):
     with pytest.raises(InvalidArgument, match=option):
-        make_spec(SpecOptions(intent="hop", environment="Hopper-v5", **given))
+        spec_of(intent="hop", env="Hopper-v5", **given)

@@ -10,7 +10,8 @@ from dressage.api.v1 import intent_service_pb2, session_pb2
 from dressage.cli import criteria, main
 from dressage.errors import InvalidArgument
 from dressage.sdk.criteria import read_criteria
-from dressage.sdk.specs import SpecOptions, make_spec
+
+from tests.fakes.options import spec_of
 
 
 def answer() -> intent_service_pb2.ElicitResponse:
@@ -26,7 +27,7 @@ def test_written_criteria_are_read_back_except_those_that_are_off(tmp_path: Path
     path = tmp_path / name
     criteria.write_criteria(path, criteria.to_document("run", "Hopper-v5", answer()))
     assert list(read_criteria(path)) == [answer().criteria[0]]
-    spec = make_spec(SpecOptions(intent="run", environment="Hopper-v5", criteria=path))
+    spec = spec_of(intent="run", env="Hopper-v5", criteria=path)
     assert [entry.title for entry in spec.criteria] == ["fast: really"]
     path.write_text(path.read_text().replace("false", "true"))
     assert len(read_criteria(path)) == 2

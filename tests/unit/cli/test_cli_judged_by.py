@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
@@ -10,11 +12,12 @@ from dressage.errors import InvalidArgument
 from dressage.sdk.durations import seconds_waited, seconds_worked
 from dressage.sdk.judged import judged_text
 from dressage.sdk.results import _judgment
-from dressage.sdk.specs import SpecOptions, make_spec
 from dressage.sdk.texts import score_text
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+
+from tests.fakes.options import spec_of
 
 BOTH = pb.Judgment(
     score=0.8,
@@ -83,31 +86,31 @@ def test_the_lineage_states_what_judged(capsys: pytest.CaptureFixture[str]) -> N
     assert "judged by code, no video: template/v1 has no vision support" in shown
 
 
-def options(*video: str, **more: str) -> SpecOptions:
-    return SpecOptions("flip", "HalfCheetah-v5", video_options=video, **more)
+def options(*video: str, **more: str) -> dict[str, Any]:
+    return {"intent": "flip", "env": "HalfCheetah-v5", "video_options": list(video), **more}
 
 
 def test_video_options_become_the_specs() -> None:
-    spec = make_spec(
-        options("fps=20", "window-seconds=1.5", "votes=5", "motion_trail=true", "camera=track", video="only")
+    spec = spec_of(
+        **options("fps=20", "window-seconds=1.5", "votes=5", "motion_trail=true", "camera=track", video="only")
     )
     assert spec.video_options == pb.VideoOptions(fps=20, window_seconds=1.5, votes=5, motion_trail=True, camera="track")
     assert spec.video_judging == pb.VIDEO_JUDGING_ONLY
     base = pb.SessionSpec(intent="flip", environment="environments/HalfCheetah-v5", video_judging=pb.VIDEO_JUDGING_NONE)
-    assert make_spec(options(), base).video_judging == pb.VIDEO_JUDGING_NONE
+    assert spec_of(base, **options()).video_judging == pb.VIDEO_JUDGING_NONE
 
 
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("rate=20", r"--video-option: unknown option.*fps, window_seconds, votes, motion_trail, camera"),
+        ("rate=20", r"--video-option: unknown field.*fps, window_seconds, votes, motion_trail, camera"),
         ("fps=fast", r"--video-option fps: .*a number"),
         ("motion_trail=perhaps", r"--video-option motion_trail: .*true or false"),
     ],
 )
 def test_an_unknown_video_option_is_refused(option: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        make_spec(options(option))
+        spec_of(**options(option))
 
 
 @given(value=st.floats(-2, 2), threshold=st.decimals("0.001", 1, places=3).map(float))

@@ -50,7 +50,8 @@ def test_an_intent_that_the_author_declines_leaves_no_session(
 def refused(server: Background, call: str, message: str) -> None:
     import grpc
 
-    server.fake.fail_next(call, Fault(grpc.StatusCode.INVALID_ARGUMENT, message))
+    field, _, text = message.partition(": ")
+    server.fake.fail_next(call, Fault(grpc.StatusCode.INVALID_ARGUMENT, message, violations=((field, text),)))
 
 
 def test_a_refused_option_is_named_as_the_command_line_names_it(
@@ -61,7 +62,7 @@ def test_a_refused_option_is_named_as_the_command_line_names_it(
     assert capsys.readouterr().err == "error: --pool: invalid value (got 'x'); expected one of local\n"
     file = tmp_path / "hop.yaml"
     file.write_text("intent: hop\nenvironment: environments/Hopper-v5\npool: x\n")
-    for options, name in (([], "spec.pool"), (["--pool", "x"], "--pool")):
+    for options, name in (([], "hop.yaml pool"), (["--pool", "x"], "--pool")):
         refused(server, "EstimateSession", "spec.pool: invalid value (got 'x'); expected one of local")
         assert invoke(["run", "-f", str(file), *options]) == 1
         assert capsys.readouterr().err.startswith(f"error: {name}: invalid value")
@@ -90,7 +91,7 @@ async def test_a_backend_without_its_packages_is_refused_in_this_process(monkeyp
     fake = FakeOrchestrator(estimate=estimate(reward=pb.RewardSpec(backend="sb3")))
     with Background(fake) as running:
         async with AsyncClient.connect(running.address) as client:
-            with pytest.raises(errors.FailedPrecondition, match="--backend sb3: needs torch"):
+            with pytest.raises(errors.FailedPrecondition, match="the backend sb3 needs torch"):
                 await preflight.check(pb.SessionSpec(), Connection(client, "stack", None))
             await preflight.check(pb.SessionSpec(), Connection(client, "remote", None))
 

@@ -16,8 +16,8 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import guidance, listings, output, search_listing, summary
 from dressage.cli.main import invoke
 from dressage.sdk import progress, screen, search_curves
-from dressage.sdk.specs import SpecOptions, make_spec
 
+from tests.fakes.options import spec_of
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
 RUN = ["run", "balance the pole", "--env", "CartPole-v1", "--method", "parameters"]
@@ -40,7 +40,7 @@ def ended() -> pb.Session:
 def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Background]:
     fake = FakeOrchestrator(ended=ended())
     fake.estimate.method, fake.estimate.goal = "parameters", "475"
-    fake.estimate.spec.CopyFrom(make_spec(options(settings=["search=cma_es"])))
+    fake.estimate.spec.CopyFrom(spec_of(**options(settings=["search=cma_es"])))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DRESSAGE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "180")
@@ -49,8 +49,8 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Backgrou
         yield running
 
 
-def options(**more: Any) -> SpecOptions:
-    return SpecOptions(**{"intent": "balance", "environment": "CartPole-v1", "method": "parameters", **more})
+def options(**more: Any) -> dict[str, Any]:
+    return {"intent": "balance", "env": "CartPole-v1", "method": "parameters", **more}
 
 
 def iteration(number: int, *returns: list[float], chosen: int = 1, tokens: int = 0) -> pb.Iteration:
@@ -67,18 +67,18 @@ def iteration(number: int, *returns: list[float], chosen: int = 1, tokens: int =
 
 
 def test_target_is_a_setting_of_search_methods() -> None:
-    assert make_spec(options(target=475.5)).parameters.target == 475.5
-    assert make_spec(options(target=-120.0, method="code")).code.target == -120.0
-    assert make_spec(options(target=0.0)).parameters.HasField("target")
+    assert spec_of(**options(target=475.5)).parameters.target == 475.5
+    assert spec_of(**options(target=-120.0, method="code")).code.target == -120.0
+    assert spec_of(**options(target=0.0)).parameters.HasField("target")
 
 
 def test_a_target_is_refused_where_there_is_none_or_two() -> None:
-    with pytest.raises(errors.InvalidArgument, match=r"--target: the method 'reward' has no target .*--threshold"):
-        make_spec(options(target=1.0, method="reward"))
-    with pytest.raises(errors.InvalidArgument, match=r"--set target: given more than once"):
-        make_spec(options(target=1.0, settings=["target=2"]))
+    with pytest.raises(errors.InvalidArgument, match=r"--target: the method 'reward' has no target .*threshold"):
+        spec_of(**options(target=1.0, method="reward"))
+    with pytest.raises(errors.InvalidArgument, match=r"--target: given more than once"):
+        spec_of(**options(target=1.0, settings=["target=2"]))
     with pytest.raises(errors.InvalidArgument, match=r"--method: unknown method \(got 'magic'\)"):
-        make_spec(options(target=1.0, method="magic"))
+        spec_of(**options(target=1.0, method="magic"))
 
 
 def test_run_prints_the_score_on_report_seeds(server: Background, capsys: pytest.CaptureFixture[str]) -> None:

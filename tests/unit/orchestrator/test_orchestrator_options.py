@@ -7,14 +7,15 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2
 from dressage.envs import EnvOptions, make_batch
 from dressage.errors import InvalidArgument
-from dressage.sdk.specs import SpecOptions, make_spec
 from dressage_orchestrator.service import _check_options
 from dressage_trainer.assignments.requests import options_of, train_spec
+
+from tests.fakes.options import spec_of
 
 
 def test_options_arrive_in_the_simulation() -> None:
     texts = ["max_episode_steps=6", "terminate_when_unhealthy=false", "reset_noise_scale=0"]
-    spec = make_spec(SpecOptions("hop", "Hopper-v5", environment_options=texts))
+    spec = spec_of(intent="hop", env="Hopper-v5", env_options=texts)
     _check_options("Hopper-v5", spec.environment_options)
     task = run_service_pb2.TrainAssignment(environment="Hopper-v5", options=spec.environment_options)
     session_spec = train_spec(task).options
@@ -27,11 +28,11 @@ def test_options_arrive_in_the_simulation() -> None:
 
 
 def test_options_that_are_not_set_keep_the_environments_defaults() -> None:
-    assert options_of(make_spec(SpecOptions("hop", "Hopper-v5")).environment_options) == {}
+    assert options_of(spec_of(intent="hop", env="Hopper-v5").environment_options) == {}
 
 
 def test_an_unsupported_environment_option_is_rejected_at_creation() -> None:
-    spec = make_spec(SpecOptions("run", "HalfCheetah-v5", environment_options=["terminate_when_unhealthy=false"]))
+    spec = spec_of(intent="run", env="HalfCheetah-v5", env_options=["terminate_when_unhealthy=false"])
     expected = (
         r"spec\.environment_options\.terminate_when_unhealthy: .*got False.*HalfCheetah-v5, which has max_episode"
     )

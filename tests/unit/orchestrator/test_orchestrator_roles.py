@@ -8,15 +8,16 @@ import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition, Internal, InvalidArgument, ResourceExhausted, Unavailable
-from dressage.sdk.role_options import by_role
-from dressage.sdk.specs import SpecOptions, make_spec
+from dressage.sdk.arguments import by_role
 from dressage.serving.costs import attach_cost, attached_cost
 from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.outages import Wait, through_outages, with_cost_of_all
 
+from tests.fakes.options import spec_of
+
 
 def options(**more):
-    return make_spec(SpecOptions("run", "Hopper-v5", **more))
+    return spec_of(intent="run", env="Hopper-v5", **more)
 
 
 def chosen(spec, role):

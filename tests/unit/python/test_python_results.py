@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 import os
@@ -17,12 +18,14 @@ import numpy as np
 import pytest
 import structlog
 from dressage import errors
+from dressage.api.arguments import STEER
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.envs.cards import load_card
 from dressage.policies import Policy, kinds, save_bundle
 from dressage.sdk import running
 from dressage.sdk.argument_names import option_names, python_names
-from dressage.sdk.arguments import config_texts, own_environments, pairs, preserved_logging
+from dressage.sdk.arguments import own_environments, preserved_logging
+from dressage.sdk.specs import make_spec
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
@@ -154,14 +157,14 @@ def test_the_address_of_the_environment_is_used(server: Background, monkeypatch:
         ({"intent": "", "env": "Hopper-v5"}, r"^intent: .*got ''"),
         ({"intent": "hop"}, r"^env: .*got ''"),
         ({"intent": "hop", "env": "Hopper-v5", "video": "some"}, r"^video: .*got 'some'"),
-        ({"intent": "hop", "env": "Hopper-v5", "env_options": {"max_steps": 3}}, r"^env_options: .*got 'max_steps=3'"),
-        ({"intent": "hop", "env": "Hopper-v5", "configs": {"a": {"rate": 1}}}, r"^configs a: .*got 'rate'"),
+        ({"intent": "hop", "env": "Hopper-v5", "env_options": {"max_steps": 3}}, r"^env_options: .*got 'max_steps'"),
+        ({"intent": "hop", "env": "Hopper-v5", "configs": {"a": {"rate": 1}}}, r"^configs\.a: .*got 'rate'"),
         ({"intent": "hop", "env": "Hopper-v5", "criteria": []}, "^criteria: not a list of 1 to 32 criteria"),
-        ({"intent": "hop", "env": "Hopper-v5", "criteria": [{"name": "x"}]}, r"^criteria criteria\[0\]: .*got"),
+        ({"intent": "hop", "env": "Hopper-v5", "criteria": [{"name": "x"}]}, r"^criteria\[0\]: .*got"),
         ({"intent": "hop", "env": "Hopper-v5", "method": "none"}, r"^method: .*got 'none'"),
         ({"intent": "hop", "env": "Hopper-v5", "judge": "none.py"}, r"^judge: .*got 'none.py'"),
         ({"intent": "hop", "env": "Hopper-v5", "api_base": "http://a"}, r"^api_base: .*got"),
-        ({"intent": "hop", "replay": "folder"}, "^intent: not allowed with replay.*got 'hop'"),
+        ({"intent": "hop", "replay": "folder"}, "^intent: not allowed with a replay.*got 'hop'"),
     ],
 )
 def test_a_wrong_argument_is_named_as_python_names_it(server: Background, arguments: dict[str, Any], message: str):
@@ -196,11 +199,11 @@ def test_an_interrupt_cancels_only_what_nothing_else_would_continue(
     assert ("sessions cancel s1 --address" in printed) == (kind == "remote")
 
 
-def test_options_in_errors_are_renamed_but_not_in_commands():
+def test_the_text_of_an_error_is_not_renamed():
     with pytest.raises(errors.InvalidArgument) as caught, python_names():
-        raise errors.InvalidArgument("--data-dir: bad; run `dressage serve --data-dir X`", field="--data-dir")
-    assert caught.value.message == str(caught.value) == "data_dir: bad; run `dressage serve --data-dir X`"
-    assert caught.value.field == "data_dir"
+        raise errors.InvalidArgument("spec.seed: bad; see spec.seed", field="spec.seed")
+    assert caught.value.message == str(caught.value) == "seed: bad; see spec.seed"
+    assert caught.value.field == "seed"
 
 
 NAMES = [
@@ -220,7 +223,7 @@ NAMES = [
     ("spec.budget.dollars", "budget_dollars", "--budget-dollars"),
     ("spec.budget.wall_time", "budget_minutes", "--budget-minutes"),
     ("spec.custom.scale", "settings.scale", "--set scale"),
-    ("spec.custom", "method", "--method"),
+    ("spec.custom", "settings", "--set"),
     ("spec.roles", "model", "--model"),
     ("spec.seed", "seed", "--seed"),
     ("template.reward.early_stop", "early_stop", "--early-stop"),
@@ -237,22 +240,32 @@ def test_fields_of_a_spec_are_named_as_arguments_and_as_options(field: str, argu
 
 
 def test_fields_that_are_not_options_of_the_command_line_keep_their_names():
-    with pytest.raises(errors.InvalidArgument) as caught, option_names({"environment", "steps"}):
-        raise errors.InvalidArgument("spec.reward.seeds: too many for spec.environment", field="spec.reward.seeds")
-    assert caught.value.message == "spec.reward.seeds: too many for --env"
-    with (
-        pytest.raises(errors.InvalidArgument, match=r"^--rebase-to: invalid value$"),
-        option_names(request={"rebase_to": "--rebase-to"}),
-    ):
+    violations = [errors.Violation("spec.reward.seeds", "too many"), errors.Violation("spec.environment", "unknown")]
+    with pytest.raises(errors.InvalidArgument) as caught, option_names(only={"env", "steps"}, file="hop.yaml"):
+        raise errors.InvalidArgument(violations=violations)
+    assert caught.value.message == "hop.yaml reward.seeds: too many; --env: unknown"
+    with pytest.raises(errors.InvalidArgument, match=r"^--rebase-to: invalid value$"), option_names(STEER):
         raise errors.InvalidArgument(field="rebase_to")
 
 
-def test_values_are_written_as_the_command_line_takes_them():
-    assert pairs({"a": 1, "b": True, "c": [1, 2.5], "d": "x"}) == ["a=1", "b=true", "c=1", "c=2.5", "d=x"]
-    assert config_texts({"f": {"learning_rate": 1e-3, "hidden_sizes": [64, 32]}}) == [
-        "f:learning_rate=0.001,hidden_sizes=64x32"
-    ]
-    assert pairs(None) == config_texts(None) == []
+def test_values_are_those_of_python_or_texts():
+    fast = {"learning_rate": 1e-3, "hidden_sizes": [64, 32]}
+    texts = {"learning_rate": "1e-3", "hidden_sizes": "64x32"}
+    spec = make_spec({"intent": "hop", "env": "Hopper-v5", "configs": {"a": fast, "b": texts}})
+    assert spec.reward.configs[0].hyperparameters == spec.reward.configs[1].hyperparameters
+    assert list(spec.reward.configs[0].hyperparameters.hidden_sizes) == [64, 32]
+    for value in (True, 2.5, "two", None, [1, 2]):
+        with pytest.raises(errors.InvalidArgument, match=r"^configs\.a\.epochs: "):
+            make_spec({"intent": "hop", "env": "Hopper-v5", "configs": {"a": {"epochs": value}}})
+
+
+def test_an_unknown_keyword_is_a_type_error_and_help_lists_the_known_ones():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'seds'"):
+        dressage.run("hop", env="Hopper-v5", seds=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'model'"):
+        dressage.train("r.py", env="Hopper-v5", model="m")  # type: ignore[call-arg]
+    assert {"seeds", "budget_minutes", "replay"} <= inspect.signature(dressage.run).parameters.keys()
+    assert ":param patience: Checkpoints in a row" in (dressage.run.__doc__ or "")
 
 
 @pytest.mark.parametrize("kind", ["linear", "mlp", "random_features"])

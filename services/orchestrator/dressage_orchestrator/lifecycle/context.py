@@ -328,13 +328,9 @@ async def _awaited(work: Awaitable[T]) -> T:
 
 def _encode(error: errors.DressageError) -> Json:
     kind = next((k.__name__ for k in type(error).__mro__ if k.__name__ in _KINDS), "Internal")
-    field = getattr(error, "field", "")
-    return {"kind": kind, "message": error.message, "reason": error.reason, "metadata": error.metadata, "field": field}
+    encoded: Json = {"kind": kind, "message": error.message, "reason": error.reason, "metadata": error.metadata}
+    return encoded | ({"field": error.field} if isinstance(error, errors.InvalidArgument) else {})
 
 
 def _decode(data: Json) -> errors.DressageError:
-    kind = _KINDS[data["kind"]]
-    error = kind(data["message"], reason=data["reason"], metadata=data["metadata"])
-    if isinstance(error, errors.InvalidArgument):
-        error.field = data["field"]
-    return error
+    return _KINDS[data["kind"]](**{name: value for name, value in data.items() if name != "kind"})

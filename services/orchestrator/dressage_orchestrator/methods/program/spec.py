@@ -127,7 +127,7 @@ def validate(spec: v1.SessionSpec) -> None:
     try:
         Schedule(**{field.name: value for field, value in settings.schedule.ListFields()})
     except InvalidArgument as error:
-        raise InvalidArgument(f"spec.program.{error.message}", field=f"spec.program.{error.field}") from error
+        raise error.rename(lambda field: f"spec.program.{field}") from None
     if spec.budget.env_steps:
         expected = "none: a search over programs counts programs. Use --set budget=PROGRAMS"
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)

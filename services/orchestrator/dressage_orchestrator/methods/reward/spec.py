@@ -344,5 +344,4 @@ def _check_hyperparameters(spec: v1.SessionSpec, config: v1.Config, path: str) -
         else:
             _check_ppo(_values(config.hyperparameters))
     except InvalidArgument as error:
-        field = f"{path}.{error.field}"
-        raise InvalidArgument(f"{path}.{error.message}", field=field, expected=error.expected) from error
+        raise error.rename(lambda field: f"{path}.{field}") from None
