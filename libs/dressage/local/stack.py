@@ -88,9 +88,9 @@ class LocalStack:
         """
         check_exposure(address, token)
         if console is not None:
-            check_exposure(console, token, field="--console")
+            check_exposure(console, token, field="console")
         if metrics is not None:
-            split_address(f"0.0.0.0{metrics}" if metrics.startswith(":") else metrics, field="--metrics")
+            split_address(f"0.0.0.0{metrics}" if metrics.startswith(":") else metrics, field="metrics")
         _make_folder(data_dir)
         token = token or _own_token(data_dir)
         _configure_logs(data_dir, log)

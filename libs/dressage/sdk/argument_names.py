@@ -15,7 +15,10 @@ from dressage.errors import InvalidArgument
 _SPECS = ("spec", "template")
 _INNER = ("hyperparameters",)
 """Parts of paths that arguments leave out."""
-CLIENT = {name: f"--{name.replace('_', '-')}" for name in ("address", "api_base", "ca_file", "data_dir", "replay")}
+CLIENT = {
+    name: f"--{name.replace('_', '-')}"
+    for name in ("address", "api_base", "ca_file", "console", "data_dir", "metrics", "replay")
+}
 """Arguments of the client itself, and their options."""
 
 

@@ -101,7 +101,7 @@ def _find(message: Message, path: str, field: str, remedy: str) -> tuple[Message
     descriptor = message.DESCRIPTOR.fields_by_name.get(outer)
     if descriptor is None:
         expected = f"one of {_names(message.DESCRIPTOR)}"
-        raise InvalidArgument(field=field, problem="unknown field", value=path, expected=expected, remedy=remedy)
+        raise InvalidArgument(field=f"{field}.{path}", problem="unknown field", expected=expected, remedy=remedy)
     if descriptor.message_type is None:
         if inner:
             raise InvalidArgument(field=field, problem="not a message", value=path, expected=outer)

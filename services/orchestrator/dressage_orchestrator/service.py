@@ -488,4 +488,6 @@ def _check_options(environment: str, options: v1.EnvironmentOptions) -> None:
     try:
         EnvOptions.from_dict({field.name: value for field, value in options.ListFields()}).check(environment)
     except InvalidArgument as error:
-        raise error.rename(lambda field: f"spec.environment_{field}" if field.startswith("options.") else field) from None
+        raise error.rename(
+            lambda field: f"spec.environment_{field}" if field.startswith("options.") else field
+        ) from None

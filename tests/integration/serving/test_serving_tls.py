@@ -172,7 +172,7 @@ def test_the_token_is_not_shown():
 @pytest.mark.parametrize("problem", ["absent", "words"])
 def test_a_bad_authority_file_is_named(problem: str, tmp_path: Path):
     (tmp_path / "words").write_text("words")
-    with pytest.raises(errors.InvalidArgument, match=r"--ca-file.*PEM"):
+    with pytest.raises(errors.InvalidArgument, match=r"ca_file.*PEM"):
         AsyncClient.connect("gpu-host:7400", "t", trust=Trust(tmp_path / problem), environ={})
 
 

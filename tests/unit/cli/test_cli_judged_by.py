@@ -103,7 +103,7 @@ def test_video_options_become_the_specs() -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("rate=20", r"--video-option: unknown field.*fps, window_seconds, votes, motion_trail, camera"),
+        ("rate=20", r"--video-option rate: unknown field.*fps, window_seconds, votes, motion_trail, camera"),
         ("fps=fast", r"--video-option fps: .*a number"),
         ("motion_trail=perhaps", r"--video-option motion_trail: .*true or false"),
     ],

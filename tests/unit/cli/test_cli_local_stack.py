@@ -167,7 +167,7 @@ async def test_the_console_starts_last_and_reaches_the_orchestrator(
     assert services.log[4:6] == ["start dressage_console", "stop dressage_console"]
     assert services.settings["dressage_console"].orchestrator_address == stack.address
     assert stack.console == "http://127.0.0.1:5005"
-    with pytest.raises(errors.InvalidArgument, match="--console"):
+    with pytest.raises(errors.InvalidArgument, match=r"^console"):
         await LocalStack.start(tmp_path, console="0.0.0.0:0")
 
 
@@ -176,7 +176,7 @@ async def test_the_console_starts_last_and_reaches_the_orchestrator(
 async def test_a_malformed_address_is_refused_by_the_name_of_its_option(
     services: Recorder, tmp_path: Path, option: str, value: str
 ):
-    with pytest.raises(errors.InvalidArgument, match=f"^--{option}: .*{value}.*HOST:PORT"):
+    with pytest.raises(errors.InvalidArgument, match=f"^{option}: .*{value}.*HOST:PORT"):
         await LocalStack.start(tmp_path, **{option: value})  # type: ignore[arg-type]
     assert services.log == []
 
@@ -246,7 +246,7 @@ async def test_a_stack_for_records_starts_the_orchestrator_alone(services: Recor
 
 async def test_a_folder_that_cannot_be_made_is_said(services: Recorder, tmp_path: Path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(errors.InvalidArgument, match="--data-dir"):
+    with pytest.raises(errors.InvalidArgument, match="data_dir"):
         await LocalStack.start(tmp_path / "file" / "below")
 
 

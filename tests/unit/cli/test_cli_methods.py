@@ -56,7 +56,7 @@ def test_reward_is_the_default_and_takes_settings_too():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["speed=1"], "--set: .*got 'speed'.; expected one of reward_source, train_only"),
+        (["speed=1"], "--set speed: unknown field; expected one of reward_source, train_only"),
         (["seeds"], "--set: .*got 'seeds'.; expected NAME=VALUE"),
         (["seeds=four"], "--set seeds: .*got 'four'.; expected a whole number of 32 bits"),
         (["seeds=1.5"], "a whole number of 32 bits"),

@@ -48,7 +48,7 @@ def planned(tmp_path: Path, **changes: Any) -> list[Cell]:
         ({"environments": [{"id": "A", "score_range": [2, 1]}]}, r"environments\[0\]\.score_range: expected a lower"),
         (
             {"environments": [{"id": "A", "options": {"steps": 1}}]},
-            r"environments\[0\]\.options\.steps: unknown option",
+            r"environments\[0\]\.options\.steps: unknown field",
         ),
         ({"environments": ["A", "A"]}, r"tiny.yaml: environments: 'A' is given more than once"),
         ({"methods": [{"settings": {}}]}, r"tiny.yaml: methods\[0\]\.name: missing"),
