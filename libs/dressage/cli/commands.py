@@ -64,7 +64,7 @@ def run(
     from dressage.cli.run import run as run_session
     from dressage.sdk import session_file
     from dressage.sdk.argument_names import option_names
-    from dressage.sdk.specs import make_spec, recorded_spec
+    from dressage.sdk.specs import make_spec, replay_spec
 
     if schema:
         output.print_json(session_file.schema())
@@ -75,7 +75,7 @@ def run(
     arguments = options | ({"intent": intent} if intent else {})
     with option_names():
         if replay is not None:
-            recording = recorded_spec(replay, arguments)
+            recording = replay_spec(replay, arguments)
         for name, place in (("intent", "argument 'INTENT'"), ("env", "option '--env'")):
             if recording is None and not arguments.get(name):
                 raise typer.BadParameter(f"Missing {place}; only --replay and --file work without it.")

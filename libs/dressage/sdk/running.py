@@ -28,7 +28,7 @@ from dressage.sdk.arguments import environment_id, own_environments, preserved_l
 from dressage.sdk.criteria import parse_criteria
 from dressage.sdk.results import LearningCurve, Result, SearchSeries, collect, failure, new_download_folder, series
 from dressage.sdk.reward_source import Reward, reward_name, reward_source, source_text
-from dressage.sdk.specs import make_spec, make_training_spec, recorded_spec
+from dressage.sdk.specs import make_spec, make_training_spec, replay_spec
 
 _CANCEL_SECONDS = 60.0
 
@@ -100,7 +100,7 @@ def run(
     _refuse_unknown("run", settings, _RUN)
     with python_names(), own_environments(data_dir):
         arguments = _sources({"intent": intent, "env": env, **settings})
-        base = None if replay is None else recorded_spec(Path(replay), arguments)
+        base = None if replay is None else replay_spec(Path(replay), arguments)
         if base is None:
             arguments["env"] = environment_id(env)
         server = server_options(

@@ -26,7 +26,7 @@ _REWARD = f"{methods.REWARD}."
 _SPECIAL = {"intent", "env", "method", "settings", methods.TARGET}
 
 
-def recorded_spec(folder: Path, arguments: Mapping[str, Any]) -> pb.SessionSpec:
+def replay_spec(folder: Path, arguments: Mapping[str, Any]) -> pb.SessionSpec:
     """Return the spec of a recorded session: `session.json` of its folder, with the recording as the model.
 
     :raises InvalidArgument: if there is no recording, or an argument is given that the recording sets.

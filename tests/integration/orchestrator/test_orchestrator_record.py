@@ -11,7 +11,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.client.aio import AsyncClient
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sdk.recording import record, recorded_spec
-from dressage.sdk.specs import recorded
+from dressage.sdk.specs import replay_spec
 from dressage_llm_agent.settings import Settings as AgentSettings
 from dressage_llm_agent.wiring import start as start_agent
 from pydantic import SecretStr
@@ -72,7 +72,7 @@ async def test_a_recorded_session_replays_to_the_same_requests(stack: Stack, tmp
     await client.close()
     assert folder / "session.json" in files and len(files) == 1 + len(list(folder.glob("llm/**/*.json")))
     assert not list(folder.glob("llm/**/*-tool-*.json"))
-    replay = recorded(folder, intent="", environment="", model="")
+    replay = replay_spec(folder, {})
     assert replay.model == "recorded/again" and replay.reward.tune_hyperparameters
     again = await run(stack, "replayed", replay)
     await agent.stop()

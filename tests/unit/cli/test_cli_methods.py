@@ -12,7 +12,7 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.cli import output
 from dressage.sdk import methods
 from dressage.sdk.fields import parse_fields, set_fields
-from dressage.sdk.specs import recorded_spec
+from dressage.sdk.specs import replay_spec
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
@@ -137,7 +137,7 @@ def test_a_broken_plug_in_is_reported(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_recording_keeps_its_method(plugin: None, tmp_path: Path):
     spec = spec_of(**options(method="number", settings=["target=7", "start=2"]))
     (tmp_path / "session.json").write_text(MessageToJson(spec))
-    base = recorded_spec(tmp_path, {})
+    base = replay_spec(tmp_path, {})
     again = spec_of(base, settings=["start=3"])
     from number_method import NumberSpec
 
@@ -145,7 +145,7 @@ def test_a_recording_keeps_its_method(plugin: None, tmp_path: Path):
     assert again.custom.Unpack(unpacked) and (unpacked.target, unpacked.start) == (7.0, 3.0)
     assert spec_of(base).custom == base.custom
     with pytest.raises(errors.InvalidArgument, match=r"^method: not allowed"):
-        recorded_spec(tmp_path, {"method": "reward"})
+        replay_spec(tmp_path, {"method": "reward"})
     with pytest.raises(errors.InvalidArgument, match="--seeds"):
         spec_of(base, seeds=2)
 

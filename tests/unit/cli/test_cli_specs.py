@@ -11,7 +11,7 @@ import typer
 from dressage import errors
 from dressage.api.v1 import session_pb2
 from dressage.cli.counts import parse_count
-from dressage.sdk.specs import recorded_spec
+from dressage.sdk.specs import replay_spec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,7 +148,7 @@ def recording(
 
 
 def test_options_override_the_spec_of_a_recording(tmp_path: Path):
-    base = recorded_spec(recording(tmp_path / "crawl"), {})
+    base = replay_spec(recording(tmp_path / "crawl"), {})
     spec = spec_of(base, steps=1000)
     assert (spec.intent, spec.environment, spec.model) == ("crawl", "environments/HalfCheetah-v5", "recorded/crawl")
     assert (spec.reward.seeds, spec.reward.max_steps_per_member) == (2, 1000)
@@ -158,14 +158,14 @@ def test_options_override_the_spec_of_a_recording(tmp_path: Path):
 @pytest.mark.parametrize(("field", "given"), [("intent", "run"), ("env", "Hopper-v5"), ("model", "gpt")])
 def test_options_that_a_recording_sets_are_refused(tmp_path: Path, field: str, given: str):
     with pytest.raises(errors.InvalidArgument, match=f"^{field}: .*replay"):
-        recorded_spec(recording(tmp_path / "crawl"), {field: given})
+        replay_spec(recording(tmp_path / "crawl"), {field: given})
 
 
 def test_a_folder_that_is_no_recording_is_refused(tmp_path: Path):
     with pytest.raises(errors.InvalidArgument, match="replay"):
-        recorded_spec(tmp_path, {})
+        replay_spec(tmp_path, {})
     with pytest.raises(errors.InvalidArgument, match="replay"):
-        recorded_spec(recording(tmp_path / "odd", '{"intent": 3, "more": 1}'), {})
+        replay_spec(recording(tmp_path / "odd", '{"intent": 3, "more": 1}'), {})
 
 
 def test_an_environment_must_be_named():
@@ -211,6 +211,6 @@ def test_an_environment_option_is_given_once_only(again: str):
 
 def test_an_environment_option_of_a_recording_may_be_replaced(tmp_path: Path):
     text = '{"intent": "hop", "environment": "environments/Hopper-v5", "environmentOptions": {"maxEpisodeSteps": 50}}'
-    base = recorded_spec(recording(tmp_path / "hop", text), {})
+    base = replay_spec(recording(tmp_path / "hop", text), {})
     spec = spec_of(base, env_options=["max_episode_steps=300"])
     assert spec.environment_options.max_episode_steps == 300
