@@ -246,15 +246,15 @@ def sandboxed(
     from dressage_trainer.evaluation.code_player import SANDBOX as POLICY_SANDBOX
     from dressage_trainer.evaluation.code_player import CodeTask, GeneratedProcess, play_part
     from dressage_trainer.evaluation.player_pool import SANDBOX, Player
-    from dressage_trainer.lease.kernels import Kernels
+    from dressage_trainer.lease.compiled import CompiledCache
     from dressage_trainer.lease.sandboxes import Sandboxes
 
     sandboxes = Sandboxes(scratch / "sandboxes")
-    kernels = Kernels(scratch / "compiled", scratch=scratch / "warmup")
-    kernels.prepare(env_id)
+    compiled = CompiledCache(scratch / "compiled", sandboxes)
+    compiled.prepare_kernels(env_id)
     limits = PlayLimits()
     task = CodeTask(source=source, environment=env_id, options={}, spaces=Spaces.of(load_card(env_id)), limits=limits)
-    players = [Player(sandboxes, kernels.sandbox(SANDBOX)) for _ in range(cores)]
+    players = [Player(sandboxes, compiled.with_kernels(SANDBOX)) for _ in range(cores)]
     pool, idle = ThreadPoolExecutor(cores), SimpleQueue[Player]()
     for player in players:
         idle.put(player)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
 from dressage.episodes.versions import FOLDER_VARIABLE
 
@@ -18,11 +17,10 @@ def use_kernels(progress: Callable[[str], None] | None = None) -> None:
     """
     if os.environ.get(FOLDER_VARIABLE):
         return
-    from dressage_trainer.lease.kernels import Kernels
-    from dressage_trainer.speed.compiled import default_folder
+    from dressage_trainer.lease.compiled import CompiledCache, default_folder
 
     from dressage.episodes import compiling
 
-    folder = Kernels(default_folder(os.environ), scratch=Path(os.devnull)).folder
+    folder = CompiledCache(default_folder(os.environ)).kernels
     if folder is not None:
         compiling.write_to(folder, progress)

@@ -33,13 +33,11 @@ from dressage_trainer.assignments.context import (
 )
 from dressage_trainer.evaluation.player_pool import SANDBOX as PLAYER_SANDBOX
 from dressage_trainer.evaluation.player_pool import PlayerPool
-from dressage_trainer.lease.device_kernels import DeviceKernels
-from dressage_trainer.lease.kernels import Kernels
+from dressage_trainer.lease.compiled import CompiledCache, Fillings, default_folder
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import WorkStream
 from dressage_trainer.messages import NO_ROOM
 from dressage_trainer.settings import TrainerSettings
-from dressage_trainer.speed.compiled import CompiledCache, Fillings, default_folder
 
 _DRAIN_SECONDS = 30.0
 _LAST_DRAIN_SECONDS = 5.0
@@ -130,14 +128,9 @@ class Supervisor:
         self._allow_unsandboxed = allow = settings.allow_unsandboxed
         machine = Machine.here(scratch, scratch_bytes=settings.scratch_bytes)
         self._sandboxes = Sandboxes(scratch / "sandboxes", allow_unsandboxed=allow, machine=machine)
-        compiled = settings.compiled_cache or default_folder(os.environ)
-        self._cache = CompiledCache(compiled)
-        self._kernels = Kernels(compiled, scratch=scratch / "kernels", allow_unsandboxed=allow)
-        self._device_kernels = DeviceKernels(compiled, scratch=scratch / "device-kernels", allow_unsandboxed=allow)
-        self._players = PlayerPool(self._sandboxes, self._kernels.sandbox(PLAYER_SANDBOX))
-        self._fillings = Fillings(
-            self._cache, scratch=scratch / "warmup", filled=self._refill_if_idle, allow_unsandboxed=allow
-        )
+        self._cache = CompiledCache(settings.compiled_cache or default_folder(os.environ), self._sandboxes)
+        self._players = PlayerPool(self._sandboxes, self._cache.with_kernels(PLAYER_SANDBOX))
+        self._fillings = Fillings(self._cache, filled=self._refill_if_idle)
         self._idle = False
         self._refilling: asyncio.Future[None] | None = None
         self._log = structlog.get_logger("dressage.trainer")
@@ -153,8 +146,6 @@ class Supervisor:
     async def close(self) -> None:
         """End what is kept between assignments. A compilation in progress may finish unless the trainer has to stop."""
         await self._fillings.close(seconds=0.0 if self._shutdown_requested() else _FILL_SECONDS)
-        self._kernels.close()
-        self._device_kernels.close()
         await self._players.close()
         await asyncio.to_thread(self._sandboxes.close)
         if self._refilling is not None:
@@ -204,8 +195,6 @@ class Supervisor:
             compiled=self._cache,
             fillings=self._fillings,
             players=self._players,
-            kernels=self._kernels,
-            device_kernels=self._device_kernels,
         )
         try:
             result = await self._result_of(context, kind)

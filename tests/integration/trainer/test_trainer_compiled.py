@@ -22,10 +22,11 @@ from dressage.sandbox.limits import Limits
 from dressage.sandbox.process import SandboxProcess
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import load_preset
+from dressage_trainer.lease.compiled import CompiledCache, sources, updates_of
+from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
 from dressage_trainer.ppo.networks import initial_weights
 from dressage_trainer.ppo.ppo import PPO
-from dressage_trainer.speed.compiled import CompiledCache, key_of, request_of, sources
 from dressage_trainer.speed.lanes import LaneUpdate
 from dressage_trainer.speed.threads import learner_environment
 
@@ -48,22 +49,22 @@ def spec(**change):
 
 
 def test_keys_tell_shapes_apart_and_nothing_else():
-    key = key_of(request_of(spec()))
-    assert key == key_of(request_of(spec(learning_rate=1.0, discount=0.5)))
-    assert key != key_of(request_of(spec(num_steps=32)))
-    assert "reward" not in str(request_of(spec())) and "LATEX" not in str(request_of(spec()))
+    key = updates_of(spec()).key
+    assert key == updates_of(spec(learning_rate=1.0, discount=0.5)).key
+    assert key != updates_of(spec(num_steps=32)).key
+    assert "reward" not in str(updates_of(spec()).request) and "LATEX" not in str(updates_of(spec()).request)
 
 
 @pytest.mark.parametrize("name", ["presets/Hopper-v5.toml", "hyperparameters.py"])
 def test_keys_change_with_the_presets_and_the_rules(name, tmp_path, monkeypatch):
     copied = tmp_path / "training"
     shutil.copytree(Path(training.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
-    key = key_of(request_of(spec()))
+    key = updates_of(spec()).key
     monkeypatch.setattr(training, "__file__", str(copied / "__init__.py"))
-    assert key_of(request_of(spec())) == key
+    assert updates_of(spec()).key == key
     with (copied / name).open("a") as file:
         file.write("# changed\n")
-    assert key_of(request_of(spec())) != key
+    assert updates_of(spec()).key != key
 
 
 def test_keys_depend_on_all_sources_of_what_is_compiled():
@@ -79,7 +80,7 @@ def test_an_own_environment_of_another_size_has_another_key(tmp_path, monkeypatc
     def key_with(**change):
         card = {**load_card("InvertedPendulum-v5").to_dict(), "id": "mjcf:cat", **change}
         (tmp_path / "mjcf:cat" / "card.json").write_text(json.dumps(card))
-        return key_of(request_of(own))
+        return updates_of(own).key
 
     key, action = key_with(), load_card("InvertedPendulum-v5").to_dict()["action"]
     assert key == key_with(title="another cat")
@@ -95,35 +96,39 @@ def test_an_own_environment_of_another_size_has_another_key(tmp_path, monkeypatc
 @pytest.mark.parametrize("environment", ["mjcf:none", "Nothing-v0"])
 def test_an_unknown_environment_is_left_to_the_learner_to_refuse(tmp_path, monkeypatch, environment):
     monkeypatch.setenv("DRESSAGE_ENVIRONMENTS", str(tmp_path))
-    assert key_of(request_of(replace(spec(), environment=environment)))
+    assert updates_of(replace(spec(), environment=environment)).key
 
 
 def test_a_folder_that_others_may_write_to_is_not_used(tmp_path):
-    cache = CompiledCache(tmp_path / "cache")
-    (tmp_path / "cache" / "key").mkdir(parents=True)
-    os.chmod(tmp_path / "cache", 0o700)
-    os.chmod(tmp_path / "cache" / "key", 0o700)
-    assert cache.find("key") is not None
-    os.chmod(tmp_path / "cache" / "key", 0o777)
-    assert cache.find("key") is None
-    (tmp_path / "cache" / "link").symlink_to(tmp_path)
-    assert cache.find("link") is None
-    os.chmod(tmp_path / "cache" / "key", 0o700)
-    os.chmod(tmp_path / "cache", 0o770)
-    assert cache.find("key") is None
+    cache, code = CompiledCache(tmp_path / "cache"), updates_of(spec())
+    kind = tmp_path / "cache" / "updates"
+    folder = kind / code.key
+    folder.mkdir(parents=True)
+    (folder / code.marker).touch()
+    folders = (tmp_path / "cache", kind, folder)
+    for path in folders:
+        path.chmod(0o700)
+    assert cache.find(code) == folder
+    for path in folders:
+        path.chmod(0o770)
+        assert cache.find(code) is None and cache.prepare(code) is None
+        path.chmod(0o700)
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert cache.find(code) is None
 
 
 @pytest.mark.timeout(500)
 @pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 def test_the_warm_up_fills_what_a_learner_reads_and_cannot_write(tmp_path):
-    cache, request = CompiledCache(tmp_path / "cache"), request_of(spec())
-    key = key_of(request)
-    assert cache.find(key) is None
-    assert cache.fill(key, request, scratch=tmp_path / "warmup", seconds=240.0)
-    folder = cache.find(key)
+    cache, code = CompiledCache(tmp_path / "cache", Sandboxes(tmp_path / "sandboxes")), updates_of(spec())
+    assert cache.find(code) is None
+    patient = replace(code.sandbox, limits=replace(code.sandbox.limits, wall_seconds=240.0))
+    folder = cache.prepare(replace(code, sandbox=patient))
+    assert folder is not None and folder == cache.find(code)
     files = {path.name: path.stat() for path in folder.iterdir()}
     assert {name.split("-")[0] for name in files} >= {"jit_update_prepare", "jit_update_epochs"}
-    assert not (tmp_path / "warmup").exists()
+    assert not list((tmp_path / "sandboxes").iterdir())
     os.utime(folder / next(iter(files)), (1, 1))
     before = {path.name: path.stat().st_mtime for path in folder.iterdir()}
 

@@ -25,10 +25,15 @@ from dressage.policies import load as load_policy
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.sandbox.process import SandboxProcess
-from dressage_trainer.lease.device_kernels import DeviceKernels, place_kernels
+from dressage_trainer.lease.compiled import (
+    WARP,
+    CompiledCache,
+    default_folder,
+    place_warp_kernels,
+    warp_kernels_of,
+)
+from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import CheckpointMessage, DoneMessage, MemberTask, TrainSpec, parse
-from dressage_trainer.speed.compiled import default_folder, request_of
-from dressage_trainer.speed.device_warmup import FOLDER
 from dressage_trainer.speed.threads import learner_environment
 
 from tests.fakes.run_service import FakeRunService
@@ -52,8 +57,8 @@ def request(**values):
 
 def start(scratch, kernels):
     scratch.mkdir(exist_ok=True)
-    place_kernels(kernels, scratch)
-    environment = {**learner_environment(), "WARP_CACHE_PATH": FOLDER}
+    place_warp_kernels(kernels, scratch)
+    environment = {**learner_environment(), "WARP_CACHE_PATH": WARP.folder}
     return SandboxProcess.start(
         "dressage_trainer.learner:learn", limits=LEARNER_LIMITS, scratch=scratch, threads=2, env=environment
     )
@@ -78,15 +83,14 @@ def train(scratch, kernels, **values):
 @pytest.fixture
 def kernels(tmp_path):
     """The compiled kernels of the environment, in the user's folder."""
-    store = DeviceKernels(default_folder(os.environ), scratch=tmp_path / "compiling")
-    kernels = store.prepare(ENV, {}, sizes=request_of(request())["sizes"])
+    cache = CompiledCache(default_folder(os.environ), Sandboxes(tmp_path / "compiling"))
+    kernels = cache.prepare(warp_kernels_of(request()))
     assert kernels is not None
     return kernels
 
 
 def test_a_killed_learner_on_a_device_resumes_to_the_same_weights(tmp_path, kernels):
-    store = DeviceKernels(default_folder(os.environ), scratch=tmp_path / "compiling")
-    assert store.prepare(ENV, {}, sizes=request_of(request())["sizes"]) == kernels  # at once
+    assert CompiledCache(default_folder(os.environ)).find(warp_kernels_of(request())) == kernels
     whole = train(tmp_path / "run", kernels, steps_per_member=512, checkpoint_seconds=1e9)
     with start(tmp_path / "run", kernels) as process:
         process.channel.send(request(steps_per_member=512, checkpoint_seconds=0).to_dict())
@@ -116,7 +120,7 @@ def assignment(steps):
 
 
 def test_sigterm_of_a_training_on_a_device_resumes_to_the_same_bits(tmp_path, kernels):
-    placed = tmp_path / "compiled/device" / kernels.name  # where the trainers below look
+    placed = tmp_path / "compiled" / WARP.folder / kernels.name  # where the trainers below look
     shutil.copytree(kernels, placed)
     for folder in (placed, placed.parent, placed.parent.parent):
         folder.chmod(0o700)

@@ -15,7 +15,7 @@ from dressage.sandbox.capabilities import capabilities
 from dressage_trainer.assignments.evaluate import evaluate
 from dressage_trainer.evaluation.player import Environments, answer
 from dressage_trainer.evaluation.player_pool import SANDBOX, PlayerPool
-from dressage_trainer.lease.kernels import Kernels
+from dressage_trainer.lease.compiled import CompiledCache
 
 from tests.unit.trainer.assignment_contexts import lease
 
@@ -80,15 +80,16 @@ async def test_a_batched_assignment_is_played_by_compiled_kernels(tmp_path):
         values = [cell, 3.0, 3.0, 2.0, 1.0, 0.0, 2.0, 2.0, 0.0]
         work.candidates.add(id=name, parameters=pb.Parameters(values=values))
     async with lease(tmp_path) as context:
-        kernels = Kernels(tmp_path / "cache", scratch=tmp_path / "warmup")
-        players = PlayerPool(context(assignment).sandboxes, kernels.sandbox(SANDBOX))
-        now = replace(context(assignment), kernels=kernels, players=players)
+        sandboxes = context(assignment).sandboxes
+        compiled = CompiledCache(tmp_path / "cache", sandboxes)
+        players = PlayerPool(sandboxes, compiled.with_kernels(SANDBOX))
+        now = replace(context(assignment), compiled=compiled, players=players)
         try:
             result = await evaluate(now)
         finally:
             await players.close()
         seen = {item.removeprefix("candidate/"): report.candidate for item, report in now.work.items().items()}
-    assert (kernels._folder / "Maze3x3-v0.ready").exists()
+    assert (compiled.kernels / "Maze3x3-v0.ready").exists()
     assert result.evaluate.episodes == 8
     assert list(seen["good"].returns) == [1 - 3 * 0.1 / 9] * 4 and list(seen["good"].lengths) == [4] * 4
     assert list(seen["poor"].lengths) == [100] * 4 and len(seen["poor"].rollouts) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,8 @@ from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
-from dressage_trainer.lease.kernels import Kernels
-from dressage_trainer.lease.sandboxes import SandboxSpec
+from dressage_trainer.lease.compiled import CompiledCache, kernels_of
+from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 
@@ -55,22 +56,27 @@ def played(spec: SandboxSpec, scratch: Path) -> tuple[dict, str]:
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory) -> Kernels:
+def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("cache")
     root.chmod(0o700)
-    cache = Kernels(root, scratch=root / "scratch")
-    cache.prepare("Maze3x3-v0")
+    return root
+
+
+@pytest.fixture(scope="module")
+def kernels(root, tmp_path_factory) -> CompiledCache:
+    cache = CompiledCache(root, Sandboxes(tmp_path_factory.mktemp("sandboxes")))
+    cache.prepare_kernels("Maze3x3-v0")
     return cache
 
 
-def files(kernels: Kernels) -> dict[str, float]:
-    return {path.name: path.stat().st_mtime for path in kernels._folder.iterdir()}
+def files(kernels: CompiledCache) -> dict[str, float]:
+    return {path.name: path.stat().st_mtime for path in kernels.kernels.iterdir()}
 
 
 def test_a_sandboxed_process_loads_a_read_only_kernel(kernels, tmp_path):
     before = files(kernels)
     assert any(name.startswith("play_maze") for name in before) and "Maze3x3-v0.ready" in before
-    reply, log = played(kernels.sandbox(PLAIN), tmp_path / "s")
+    reply, log = played(kernels.with_kernels(PLAIN), tmp_path / "s")
     policy = Policy(weights=kind("table").weights(MAZE, TABLE), card=kind("table").card(MAZE, environment="Maze3x3-v0"))
     with StockPlayer("Maze3x3-v0") as player:
         outcomes = [player.play(policy.act, seed) for seed in (1, 2, 3)]
@@ -82,7 +88,7 @@ def test_a_sandboxed_process_loads_a_read_only_kernel(kernels, tmp_path):
 
 
 def test_without_a_folder_a_kernel_is_compiled_in_memory_and_says_so(kernels, tmp_path):
-    read, _ = played(kernels.sandbox(PLAIN), tmp_path / "read")
+    read, _ = played(kernels.with_kernels(PLAIN), tmp_path / "read")
     reply, log = played(PLAIN, tmp_path / "memory")
     np.testing.assert_array_equal(reply["returns"], read["returns"])
     np.testing.assert_array_equal(reply["lengths"], read["lengths"])
@@ -93,7 +99,7 @@ def test_without_a_folder_a_kernel_is_compiled_in_memory_and_says_so(kernels, tm
 def test_a_damaged_or_missing_kernel_costs_time_only(kernels, tmp_path):
     folder = tmp_path / "damaged"
     folder.mkdir(mode=0o700)
-    for path in kernels._folder.glob("*.kernel"):
+    for path in kernels.kernels.glob("*.kernel"):
         (folder / path.name).write_bytes(b"no pickle")
     spec = replace(PLAIN, env=(("DRESSAGE_KERNELS", str(folder)),), read_only=(folder,))
     reply, log = played(spec, tmp_path / "s")
@@ -102,14 +108,14 @@ def test_a_damaged_or_missing_kernel_costs_time_only(kernels, tmp_path):
     assert all(path.read_bytes() == b"no pickle" for path in folder.iterdir())
 
 
-def test_kernels_are_compiled_once_also_by_several_threads(kernels):
+def test_kernels_are_compiled_once_also_by_several_threads(kernels, root, tmp_path):
     before = files(kernels)
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(kernels.prepare, ["Maze3x3-v0"] * 3))
-    kernels.prepare("gymnasium:Anything-v0")
+        list(pool.map(kernels.prepare_kernels, ["Maze3x3-v0"] * 3))
+    kernels.prepare_kernels("gymnasium:Anything-v0")
     assert files(kernels) == before
-    again = Kernels(kernels._root.parent, scratch=kernels._root.parent / "scratch")
-    again.prepare("Maze3x3-v0")
+    again = CompiledCache(root, Sandboxes(tmp_path))
+    again.prepare_kernels("Maze3x3-v0")
     assert files(again) == before
 
 
@@ -117,24 +123,33 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
     root = tmp_path / "cache"
     (root / "kernels").mkdir(parents=True)
     os.chmod(root / "kernels", 0o777)
-    cache = Kernels(root, scratch=tmp_path / "scratch")
-    assert cache.sandbox(PLAIN) == PLAIN
-    cache.prepare("Maze3x3-v0")
+    cache = CompiledCache(root, Sandboxes(tmp_path / "sandboxes"))
+    assert cache.with_kernels(PLAIN) == PLAIN
+    cache.prepare_kernels("Maze3x3-v0")
     assert not list((root / "kernels").glob("*/*.kernel"))
 
 
 def test_a_failed_compilation_is_not_tried_again(kernels, tmp_path, monkeypatch):
     tmp_path.chmod(0o700)
-    cache, tries = Kernels(tmp_path, scratch=tmp_path / "scratch"), []
+    cache, tries = CompiledCache(tmp_path / "cache", Sandboxes(tmp_path / "sandboxes")), []
 
-    def fail(environment):
-        tries.append(environment)
+    def fail(code, *_):
+        tries.append(code.name)
         raise OSError("no room")
 
     monkeypatch.setattr(cache, "_compile", fail)
-    cache.prepare("Nim-v0")
-    cache.prepare("Nim-v0")
+    cache.prepare_kernels("Nim-v0")
+    cache.prepare_kernels("Nim-v0")
     assert tries == ["Nim-v0"]
+
+
+def test_files_without_the_marker_are_not_used(kernels, root, tmp_path):
+    code = kernels_of("Maze3x3-v0")
+    assert kernels.find(code) == kernels.kernels
+    shutil.copytree(root, tmp_path / "copy")
+    other = CompiledCache(tmp_path / "copy")
+    (other.find(code) / code.marker).unlink()
+    assert other.find(code) is None and other.prepare(code) is None
 
 
 def test_numba_jax_and_torch_work_in_one_sandboxed_process(tmp_path):

@@ -17,12 +17,10 @@ from dressage.errors import DressageError
 from dressage.sandbox.pipe import ChannelClosed
 
 from dressage_trainer.evaluation.player_pool import PlayerPool
-from dressage_trainer.lease.device_kernels import DeviceKernels
-from dressage_trainer.lease.kernels import Kernels
+from dressage_trainer.lease.compiled import CompiledCache, Fillings
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.lease.work import REPORTS_BACKED_UP, EarlyEnd, StepGrant, WorkStream
 from dressage_trainer.messages import NO_ROOM
-from dressage_trainer.speed.compiled import CompiledCache, Fillings
 
 Cause = pb.AssignmentFailure.Cause
 _SHOWN = 1000
@@ -69,11 +67,9 @@ class AssignmentContext:
     :param early_end: whether a training is to end early; requested at any time by the orchestrator.
     :param step_grant: until when a training may continue; raised at any time by the orchestrator.
     :param allow_unsandboxed: run generated code even where the kernel lacks a sandbox.
-    :param compiled: compiled updates of earlier assignments.
-    :param fillings: adds to them in the background.
+    :param compiled: updates and kernels that were compiled before; None: processes compile in memory.
+    :param fillings: adds updates to them in the background.
     :param players: players of candidates that stay warm over the lease; None: an evaluation starts its own.
-    :param kernels: compiled kernels of the batched engine; None: processes compile them in memory.
-    :param device_kernels: compiled kernels of environments on a device; None: each learner compiles its own.
     """
 
     work: WorkStream
@@ -88,8 +84,6 @@ class AssignmentContext:
     compiled: CompiledCache | None = None
     fillings: Fillings | None = None
     players: PlayerPool | None = None
-    kernels: Kernels | None = None
-    device_kernels: DeviceKernels | None = None
 
     def report(self, item: str, **body: Any) -> None:
         """Queue a report about this assignment, unless the assignment is cancelled.

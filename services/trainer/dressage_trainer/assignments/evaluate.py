@@ -123,8 +123,8 @@ class _Serving:
         context = self._context
         proposals = {candidate.WhichOneof("proposal") for candidate in context.assignment.evaluate.candidates}
         batched = context.assignment.evaluate.batched
-        if context.kernels is not None and (batched or proposals & {"code", "program"}):
-            await asyncio.to_thread(context.kernels.prepare, self._evaluation.task.card.id)
+        if context.compiled is not None and (batched or proposals & {"code", "program"}):
+            await asyncio.to_thread(context.compiled.prepare_kernels, self._evaluation.task.card.id)
         todo = [
             (index, candidate)
             for index, candidate in enumerate(self._context.assignment.evaluate.candidates)

@@ -23,11 +23,10 @@ from dressage_trainer.assignments.context import (
     infrastructure_failed,
 )
 from dressage_trainer.assignments.delivery import Delivery
+from dressage_trainer.lease.compiled import WARP, updates_of, warp_kernels_of
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.messages import FailedMessage, ProgressMessage, TrainSpec, WarningMessage
-from dressage_trainer.speed.compiled import key_of, request_of
-from dressage_trainer.speed.device_warmup import FOLDER
 from dressage_trainer.speed.threads import learner_environment
 
 _OUT_OF_MEMORY_REMEDY = (
@@ -54,7 +53,7 @@ def learner_sandbox(*, backend: str, cores: int, compiled: Path | None, on_devic
     access = gpu_access() if on_device else None
     variables = learner_environment(compilation_cache=compiled, on_gpu=access is not None)
     if on_device:
-        variables["WARP_CACHE_PATH"] = FOLDER  # relative to its own folder, see `lease.device_kernels`
+        variables["WARP_CACHE_PATH"] = WARP.folder  # in its own folder, see `place_warp_kernels`
     if access is not None:
         variables |= dict(access.env)
     compiled_folders = () if compiled is None else (compiled,)
@@ -77,7 +76,7 @@ def sandbox_of(context: AssignmentContext, spec: TrainSpec) -> tuple[SandboxSpec
     """Return how to start the learner of a training, and whether its updates are compiled already."""
     compiled = None
     if context.compiled is not None and is_cached(spec):
-        compiled = context.compiled.find(key_of(request_of(spec)))
+        compiled = context.compiled.find(updates_of(spec))
     sandbox = learner_sandbox(backend=spec.backend, cores=spec.threads, compiled=compiled, on_device=spec.on_device)
     return sandbox, compiled is not None
 
@@ -99,12 +98,11 @@ def progress_report(message: ProgressMessage) -> pb.ProgressReport:
     return report
 
 
-async def device_kernels(context: AssignmentContext, spec: TrainSpec) -> Path | None:
+async def warp_kernels(context: AssignmentContext, spec: TrainSpec) -> Path | None:
     """Return the folder of the simulator's compiled kernels; None where the environments do not run on a device."""
-    if not spec.on_device or context.device_kernels is None:
+    if not spec.on_device or context.compiled is None:
         return None
-    sizes = request_of(spec)["sizes"]
-    return await asyncio.to_thread(context.device_kernels.prepare, spec.environment, spec.options, sizes=sizes)
+    return await asyncio.to_thread(context.compiled.prepare, warp_kernels_of(spec))
 
 
 async def fetch_checkpoints(context: AssignmentContext, delivery: Delivery) -> list[Path]:

@@ -34,8 +34,8 @@ from dressage_trainer.assignments.context import (
 from dressage_trainer.assignments.requests import program_search_task, search_task
 from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.evaluation.player_pool import LANGUAGE_SECONDS, blames_plugin
+from dressage_trainer.lease.compiled import CompiledCache
 from dressage_trainer.lease.files import get_file, put_files
-from dressage_trainer.lease.kernels import Kernels
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.search.messages import (
     Alive,
@@ -105,9 +105,9 @@ class _Serving:
         """
         context, seconds = self._context, self._context.assignment.search.checkpoint_seconds
         sandbox, target = self._process()
-        if context.kernels is not None:
-            await self._prepare(context.kernels)
-            sandbox = context.kernels.sandbox(sandbox)
+        if context.compiled is not None:
+            await self._prepare(context.compiled)
+            sandbox = context.compiled.with_kernels(sandbox)
         state = await self._stored_state()
         # A session that searches once is likely to search again.
         context.sandboxes.keep_ready("search", lambda: {sandbox: 1})
@@ -134,9 +134,9 @@ class _Serving:
         programs = isinstance(self._task, ProgramSearchTask)
         return (PROGRAM_SANDBOX, _SEARCH_PROGRAMS) if programs else (SANDBOX, _SEARCH)
 
-    async def _prepare(self, kernels: Kernels) -> None:
+    async def _prepare(self, compiled: CompiledCache) -> None:
         """Compile the environment's kernels unless they are there; report that it takes time."""
-        preparing = asyncio.ensure_future(asyncio.to_thread(kernels.prepare, self._task.environment))
+        preparing = asyncio.ensure_future(asyncio.to_thread(compiled.prepare_kernels, self._task.environment))
         ends = (preparing, self._context.terminate, self._context.cancelled)
         while True:
             await first_of(*ends, timeout=_COMPILING_SECONDS)

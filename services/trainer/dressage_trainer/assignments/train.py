@@ -54,7 +54,6 @@ from dressage_trainer.assignments.learner_process import (
     LEARNER,
     SIMULATE,
     SIMULATOR,
-    device_kernels,
     died,
     end_simulator,
     failed,
@@ -62,15 +61,15 @@ from dressage_trainer.assignments.learner_process import (
     is_cached,
     progress_report,
     sandbox_of,
+    warp_kernels,
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
 from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
-from dressage_trainer.lease.device_kernels import place_kernels
+from dressage_trainer.lease.compiled import Code, place_warp_kernels, updates_of
 from dressage_trainer.lease.pack_sandboxes import of_pack
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.speed.compiled import request_of
 
 _SNAPSHOT_SECONDS = 25.0
 _PROGRESS_SECONDS = 0.1  # between two reports of progress; the learner sends one every half second
@@ -126,7 +125,7 @@ class Training:
         self._grant = context.step_grant
         self._grant.raise_to(task.granted_steps)
         self._last_step = max(task.max_steps_per_member, task.steps_per_member)
-        self._fill: dict[str, Any] | None = None
+        self._fill: Code | None = None
         """What to compile once the learner has ended; None if it is compiled already."""
         self._log = structlog.get_logger("dressage.trainer.training")
 
@@ -269,11 +268,11 @@ class Training:
         )
         sandbox, compiled = sandbox_of(context, spec)
         pack = load_card(spec.environment).pack  # the updates of its environments are not compiled ahead
-        self._fill = None if compiled or pack or not is_cached(spec) else request_of(spec)
-        kernels = await device_kernels(context, spec)
+        self._fill = None if compiled or pack or not is_cached(spec) else updates_of(spec)
+        kernels = await warp_kernels(context, spec)
         self._starting = asyncio.ensure_future(self._start_learner(sandbox, pack))
         learner = self._learner = await asyncio.shield(self._starting)
-        await asyncio.to_thread(place_kernels, kernels, learner.scratch)
+        await asyncio.to_thread(place_warp_kernels, kernels, learner.scratch)
         for path in resume:
             path.rename(learner.scratch / path.name)
         await asyncio.to_thread(learner.channel.send, spec.to_dict())

@@ -1,6 +1,7 @@
-"""Compiles a run's updates from their shapes alone, into a folder: a sandboxed process that never sees generated code.
+"""Compiles what `lease.compiled` keeps: a sandboxed process that never sees generated code.
 
-Later learners may load what it writes, so it reads nothing that could be forged: no reward, no checkpoint.
+Later processes load what it writes, so it reads nothing that could be forged: no reward, no checkpoint. Compilers and
+simulators are imported where they are used, because each takes seconds to import.
 """
 
 from __future__ import annotations
@@ -8,39 +9,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dressage.envs import EnvOptions, make_batch
 from dressage.errors import DressageError
 from dressage.sandbox.pipe import Channel
-from dressage.training.algorithms import complete
 
-from dressage_trainer.ppo.members import MemberSpec, group_members
-
-FOLDER = "compiled"
 _TIMEOUT = 60.0
 
 
 def warm(channel: Channel) -> None:
-    """Sandbox target: receive a request (see `compiled.request_of`), compile, and reply "warmed" or "failed"."""
+    """Sandbox target: receive ``kind`` and what to compile, write into the folder of that name, and reply "warmed" or
+    "failed"."""
     message = channel.recv(timeout=_TIMEOUT)
+    folder = Path.cwd() / message["kind"]
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        seconds = compile_updates(message, Path.cwd() / FOLDER)
-        channel.send({"type": "warmed", "seconds": seconds})
-    except DressageError as error:
-        channel.send({"type": "failed", "message": error.message})
+        {"updates": compile_updates, "kernels": _compile_kernels, "warp": _compile_warp}[message["kind"]](
+            message, folder
+        )
+        channel.send({"type": "warmed"})
+    except (DressageError, OSError) as error:
+        channel.send({"type": "failed", "message": str(error)})
 
 
-def compile_updates(message: dict[str, Any], folder: Path) -> float:
-    """Compile the update of every group of members; the seconds that it took."""
+def compile_updates(message: dict[str, Any], folder: Path) -> None:
+    """Compile the update of every group of members, from shapes alone."""
+    from dressage.envs import EnvOptions, make_batch
+    from dressage.training.algorithms import complete
+
     from dressage_trainer.ppo.inputs import seen_by_networks
+    from dressage_trainer.ppo.members import MemberSpec, group_members
     from dressage_trainer.speed.lanes import LaneUpdate
     from dressage_trainer.speed.sac_lanes import SacLanes
 
-    folder.mkdir(parents=True, exist_ok=True)
     use_compilation_cache(str(folder))
-    environment: Any = make_batch(
-        message["environment"], 1, num_threads=1, options=EnvOptions.from_dict(message["options"]), fields=()
-    )
-    name = message["algorithm"]
+    name, options = message["algorithm"], EnvOptions.from_dict(message["options"])
+    environment: Any = make_batch(message["environment"], 1, num_threads=1, options=options, fields=())
     members = [
         MemberSpec(f"m{index}", complete(name, values, message["environment"]), index)
         for index, values in enumerate(message["members"])
@@ -50,8 +52,34 @@ def compile_updates(message: dict[str, Any], folder: Path) -> float:
         update(group, environment=seen_by_networks(environment, group[0].hyperparameters), threads=threads)
         for group in group_members(members)
     ]
-    seconds: float = sum(update.compilation.result()[1] for update in updates)
-    return seconds
+    for one in updates:
+        one.compilation.result()
+
+
+def _compile_kernels(message: dict[str, Any], folder: Path) -> None:
+    from dressage.programs.families import has_programs
+
+    if has_programs(message["environment"]):
+        from dressage.programs.warm import compile_kernels
+
+        compile_kernels(folder)
+    else:
+        from dressage.episodes.warm import compile_for
+
+        compile_for(message["environment"], folder)
+
+
+def _compile_warp(message: dict[str, Any], folder: Path) -> None:
+    """Start and step the environment once: what that launches is compiled, and stays in Warp's cache, which is ``folder``."""
+    import jax
+    import jax.numpy as jnp
+    from dressage.envs import EnvOptions
+    from dressage.envs.on_device import make_device_env
+
+    env = make_device_env(message["environment"], 1, options=EnvOptions.from_dict(message["options"]))
+    carry = jax.jit(env.init)(jax.random.key(0))
+    _, step = jax.jit(env.step)(carry, jnp.zeros((1, env.action_size)))
+    step.observation.block_until_ready()
 
 
 def use_compilation_cache(directory: str) -> None:
