@@ -7,24 +7,26 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
+from xml.etree import ElementTree
 
-from minio import Minio
 from minio.commonconfig import ENABLED, Filter
 from minio.deleteobjects import DeleteObject
 from minio.error import S3Error
 from minio.lifecycleconfig import AbortIncompleteMultipartUpload, LifecycleConfig, Rule
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from dressage.artifacts import s3_errors, s3_presign, s3_upload
+from dressage.artifacts import s3_errors
 from dressage.artifacts.keys import check_folder, check_key, check_prefix
-from dressage.artifacts.s3_client import StoreClock, credentials, make_client
+from dressage.artifacts.s3_client import S3Client, StoreClock, credentials
 from dressage.artifacts.s3_options import S3Options
 from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant
-from dressage.errors import DressageError, InvalidArgument, NotFound, Unavailable
+from dressage.errors import Aborted, DressageError, InvalidArgument, NotFound, Unavailable
 
 T = TypeVar("T")
 
@@ -32,6 +34,13 @@ OPEN_SECONDS = 20.0
 """How long `S3Store` waits on opening for a store that cannot be reached."""
 
 _LONGEST_WAIT = 5.0
+DIGEST_HEADER = "x-amz-meta-sha256"
+"""SHA-256 of the contents, hex."""
+
+WRITER_HEADER = "x-amz-meta-writer"
+"""Identifies the writer, so that a conditional write retried after a lost response recognises its own object."""
+
+_MAX_PARTS = 10_000
 
 
 class S3Store:
@@ -63,25 +72,22 @@ class S3Store:
         self.prefix = f"{prefix}/" if prefix else ""
         self.options = options
         self._sleep = sleep
-        provider = credentials(options)
-        self._clock = clock or StoreClock()
-        self._client: Minio = make_client(options, clock=self._clock, provider=provider)
+        provider, clock = credentials(options), clock or StoreClock()
+        self._client = S3Client(options, bucket, clock=clock, provider=provider)
         # Presigned URLs are made without a request, so the public address need not be reachable from here.
-        self._public: Minio = make_client(
-            options, clock=self._clock, endpoint=options.public_endpoint, provider=provider
-        )
+        self._public = S3Client(options, bucket, clock=clock, provider=provider, endpoint=options.public_endpoint)
         if check:
             self._open()
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         """Write the bytes, always synced; return whether they were written (see `ArtifactStore.put`)."""
-        return self._write(check_key(key), s3_upload.Contents.of(data), if_absent=if_absent)
+        return self._write(check_key(key), Contents.of(data), if_absent=if_absent)
 
     def put_file(self, key: str, path: Path, *, if_absent: bool = False) -> bool:
         """Write the contents of a file; return whether they were written."""
         check_key(key)
         try:
-            contents = s3_upload.Contents.of(path)
+            contents = Contents.of(path)
         except OSError as error:
             message = f"cannot write artifact {key!r}: {path.name}: {error.strerror}"
             raise NotFound(message, reason="UPLOAD_SOURCE_MISSING") from error
@@ -96,8 +102,8 @@ class S3Store:
         if chunk < 1 or offset < 0:
             raise InvalidArgument(field="chunk, offset", value=(chunk, offset), expected=">= 1 and >= 0")
         name = self._name(key)
-        facts = self._do("read", key, lambda: self._client.stat_object(self.bucket, name))
-        expected = facts.metadata.get(s3_upload.DIGEST_HEADER) if facts.metadata and offset == 0 else None
+        facts = self._do("read", key, lambda: self._client.minio.stat_object(self.bucket, name))
+        expected = facts.metadata.get(DIGEST_HEADER) if facts.metadata and offset == 0 else None
         digest, at, end = hashlib.sha256(), offset, int(facts.size or 0)
         # Read only the version that stat_object returned: a concurrent write would otherwise mix two versions.
         same = {"If-Match": f'"{facts.etag}"'} if facts.etag else {}
@@ -116,7 +122,7 @@ class S3Store:
     def info(self, key: str) -> ArtifactInfo:
         """Return size and time of an artifact, and its SHA-256 if a store wrote it (not a grant)."""
         name = self._name(key)
-        facts = self._do("read", key, lambda: self._client.stat_object(self.bucket, name))
+        facts = self._do("read", key, lambda: self._client.minio.stat_object(self.bucket, name))
         return _info(key, facts)
 
     def list(self, prefix: str = "") -> builtins.list[ArtifactInfo]:
@@ -129,7 +135,7 @@ class S3Store:
         start = self.prefix + after if after else None
 
         def collect() -> builtins.list[ArtifactInfo]:
-            objects = self._client.list_objects(
+            objects = self._client.minio.list_objects(
                 self.bucket, prefix=self.prefix + prefix, recursive=True, start_after=start
             )
             keyed = ((str(entry.object_name)[len(self.prefix) :], entry) for entry in objects)
@@ -144,7 +150,7 @@ class S3Store:
         whole = self.prefix + check_folder(prefix)
 
         def collect() -> builtins.list[str]:
-            entries = self._client.list_objects(self.bucket, prefix=whole)
+            entries = self._client.minio.list_objects(self.bucket, prefix=whole)
             names = (str(entry.object_name)[len(whole) : -1] for entry in entries if entry.is_dir)
             return sorted(name for name in names if _is_key(name))
 
@@ -165,7 +171,7 @@ class S3Store:
         names = [self._name(info.key) for info in self.list(prefix)]
 
         def remove() -> None:
-            errors = list(self._client.remove_objects(self.bucket, [DeleteObject(name) for name in names]))
+            errors = list(self._client.minio.remove_objects(self.bucket, [DeleteObject(name) for name in names]))
             if errors:
                 message = f"{len(errors)} artifacts were not deleted; the first error is {errors[0].code}"
                 raise Unavailable(message, reason="ARTIFACT_STORE_FAILED")
@@ -184,7 +190,7 @@ class S3Store:
         It cannot be revoked, and so lives for the start of one upload.
         """
         headers = {"Content-Length": str(size)} if size is not None else {}
-        headers |= {s3_upload.WRITER_HEADER: writer} if writer else {}
+        headers |= {WRITER_HEADER: writer} if writer else {}
         url = self._presign("PUT", key, self.options.put_grant_seconds, headers)
         return Grant(url=url, headers=headers, size=size)
 
@@ -194,33 +200,20 @@ class S3Store:
 
     def _presign(self, method: str, key: str, seconds: int, headers: dict[str, str]) -> str:
         name = self._name(key)
-        return self._do(
-            "grant",
-            key,
-            lambda: s3_presign.presign(
-                self._public, method, self.bucket, name, headers=headers, seconds=seconds, now=self._clock.now()
-            ),
-        )
+        return self._do("grant", key, lambda: self._public.presign(method, name, headers=headers, seconds=seconds))
 
     def _name(self, key: str) -> str:
         return self.prefix + check_key(key)
 
-    def _write(self, key: str, contents: s3_upload.Contents, *, if_absent: bool) -> bool:
+    def _write(self, key: str, contents: Contents, *, if_absent: bool) -> bool:
         name, writer, attempts = self._name(key), secrets.token_hex(8), 0
 
         def attempt() -> bool:
             nonlocal attempts
             attempts += 1
             try:
-                s3_upload.write(
-                    self._client,
-                    self.bucket,
-                    name,
-                    contents,
-                    part_bytes=self.options.part_bytes,
-                    writer=writer,
-                    if_absent=if_absent,
-                )
+                part_bytes = self.options.part_bytes
+                write(self._client, name, contents, part_bytes=part_bytes, writer=writer, if_absent=if_absent)
             except S3Error as error:
                 if not if_absent or not s3_errors.precondition_failed(error):
                     raise
@@ -231,15 +224,15 @@ class S3Store:
         return self._do("write", key, attempt)
 
     def _writer(self, name: str) -> str | None:
-        metadata = self._client.stat_object(self.bucket, name).metadata
-        return metadata.get(s3_upload.WRITER_HEADER) if metadata else None
+        metadata = self._client.minio.stat_object(self.bucket, name).metadata
+        return metadata.get(WRITER_HEADER) if metadata else None
 
     def _stream(self, key: str, offset: int, chunk: int, same: dict[str, str]) -> Iterator[bytes]:
         """Yield bytes until the end or until the connection breaks, after which the caller continues at that offset."""
         name = self._name(key)
 
         def request() -> Any:
-            return self._client.get_object(self.bucket, name, offset=offset, request_headers=dict(same))
+            return self._client.minio.get_object(self.bucket, name, offset=offset, request_headers=dict(same))
 
         response = self._do("read", key, request)
         received = False
@@ -279,7 +272,10 @@ class S3Store:
         try:
             # A listing, not a HEAD, because only its response has a body with the error code.
             self._do(
-                "open", "", lambda: next(self._client.list_objects(self.bucket, self.prefix), None), seconds=seconds
+                "open",
+                "",
+                lambda: next(self._client.minio.list_objects(self.bucket, self.prefix), None),
+                seconds=seconds,
             )
         except Unavailable as error:
             if error.reason != "S3_BUCKET_MISSING" or not self.options.create_bucket:
@@ -288,7 +284,7 @@ class S3Store:
 
     def _make_bucket(self) -> None:
         try:
-            self._client.make_bucket(self.bucket, location=self.options.region)
+            self._client.minio.make_bucket(self.bucket, location=self.options.region)
         except S3Error as error:
             if error.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):  # another service was first
                 raise
@@ -301,7 +297,7 @@ class S3Store:
                 abort_incomplete_multipart_upload=AbortIncompleteMultipartUpload(days_after_initiation=days),
             )
             try:
-                self._client.set_bucket_lifecycle(self.bucket, LifecycleConfig([rule]))
+                self._client.minio.set_bucket_lifecycle(self.bucket, LifecycleConfig([rule]))
             except S3Error as error:
                 # Some stores do not support this rule (MinIO drops unfinished uploads by itself); the bucket works without it.
                 if error.code not in ("NotImplemented", "MalformedXML", "InvalidArgument", "MethodNotAllowed"):
@@ -322,5 +318,87 @@ def _is_key(key: str) -> bool:
 
 
 def _info(key: str, facts: Any) -> ArtifactInfo:
-    digest = facts.metadata.get(s3_upload.DIGEST_HEADER) if facts.metadata else None
+    digest = facts.metadata.get(DIGEST_HEADER) if facts.metadata else None
     return ArtifactInfo(key=key, size=int(facts.size or 0), modified=facts.last_modified, sha256=digest)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Contents to write.
+
+    :param source: the bytes, or a file with them.
+    :param size: in bytes.
+    :param sha256: of the contents, hex.
+    """
+
+    source: bytes | Path
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, source: bytes | Path) -> Contents:
+        """Read the source once.
+
+        :raises OSError: if the file cannot be read.
+        """
+        if isinstance(source, bytes):
+            return cls(source, len(source), hashlib.sha256(source).hexdigest())
+        with source.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return cls(source, file.tell(), digest)
+
+    def parts(self, size: int) -> Iterator[bytes]:
+        """Yield the contents in parts of ``size`` bytes, the last one shorter; at least one."""
+        if isinstance(self.source, bytes):
+            for start in range(0, max(1, len(self.source)), size):
+                yield self.source[start : start + size]
+            return
+        with self.source.open("rb") as file:
+            yield from _parts(file, size)
+
+
+def _parts(file: BinaryIO, size: int) -> Iterator[bytes]:
+    part = file.read(size)
+    yield part
+    while part := file.read(size):
+        yield part
+
+
+def write(client: S3Client, name: str, contents: Contents, *, part_bytes: int, writer: str, if_absent: bool) -> None:
+    """Write an object atomically: in one request, or in parts if it is large.
+
+    :param part_bytes: larger contents are uploaded in parts.
+    :raises S3Error: with code ``PreconditionFailed`` if ``if_absent`` is set and the object exists.
+    :raises Aborted: if the file changed while it was read.
+    """
+    headers = {DIGEST_HEADER: contents.sha256, WRITER_HEADER: writer, "Content-Type": "application/octet-stream"}
+    condition = {"If-None-Match": "*"} if if_absent else {}
+    if contents.size <= part_bytes:
+        data = b"".join(contents.parts(part_bytes))
+        _check(contents, hashlib.sha256(data))
+        client.send("PUT", name, data, headers={**headers, **condition})
+        return
+    size = max(part_bytes, -(-contents.size // _MAX_PARTS))
+    response = client.send("POST", name, headers=headers, query={"uploads": ""})
+    upload = {"uploadId": ElementTree.fromstring(response.data).findtext("{*}UploadId", "")}
+    try:
+        total, completion = hashlib.sha256(), ElementTree.Element("CompleteMultipartUpload")
+        for number, data in enumerate(contents.parts(size), start=1):
+            total.update(data)
+            response = client.send("PUT", name, data, query={"partNumber": str(number), **upload})
+            part = ElementTree.SubElement(completion, "Part")
+            ElementTree.SubElement(part, "PartNumber").text = str(number)
+            ElementTree.SubElement(part, "ETag").text = response.headers["ETag"]
+        _check(contents, total)
+        xml = {"Content-Type": "application/xml"}
+        client.send("POST", name, ElementTree.tostring(completion), headers={**xml, **condition}, query=upload)
+    except BaseException:
+        # Abort the upload, because its parts use space until the bucket's lifecycle drops them.
+        with suppress(*s3_errors.FAILURES):
+            client.send("DELETE", name, query=upload)
+        raise
+
+
+def _check(contents: Contents, read: hashlib._Hash) -> None:
+    if read.hexdigest() != contents.sha256:
+        raise Aborted("the file changed while it was uploaded", reason="ARTIFACT_SOURCE_CHANGED")

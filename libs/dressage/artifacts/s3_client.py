@@ -1,26 +1,32 @@
-"""Clients of an S3 store: connections, credentials and addressing according to the options."""
+"""A client of an S3 bucket: connections, credentials, addressing and signed requests according to the options."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import certifi
 import urllib3
-from minio import Minio
+from minio import Minio, signer
 from minio.credentials.credentials import Credentials
 from minio.credentials.providers import EnvAWSProvider, IamAwsProvider, Provider, StaticProvider
+from minio.error import S3Error, ServerError
+from minio.time import to_amz_date
 
 from dressage.artifacts.s3_options import S3Options
 from dressage.errors import FailedPrecondition, InvalidArgument
 
 _CONNECTIONS = 32
+_REQUEST_SECONDS = 900
+"""Lifetime of the signature of a request that is made at once."""
 _ROLE_VARIABLES = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
 
 
@@ -111,45 +117,122 @@ class StoreClock:
 
 
 class _Pool(urllib3.PoolManager):
-    """Connections whose responses set a clock."""
+    """Connections whose responses set a clock. An error without XML becomes `ServerError`, which has the status."""
 
     def __init__(self, clock: StoreClock, **options: Any) -> None:
         super().__init__(**options)
         self._clock = clock
 
-    def urlopen(self, *arguments: Any, **options: Any) -> urllib3.BaseHTTPResponse:
+    def urlopen(self, method: str, *arguments: Any, **options: Any) -> urllib3.BaseHTTPResponse:
         """Make a request as the base class does."""
-        response = super().urlopen(*arguments, **options)
+        response = super().urlopen(method, *arguments, **options)
         self._clock.observe(response.headers.get("Date"))
+        is_xml = "xml" in response.headers.get("Content-Type", "") and response.headers.get("Content-Length") != "0"
+        if response.status >= 300 and method != "HEAD" and not is_xml:
+            response.drain_conn()
+            response.release_conn()
+            raise ServerError(f"HTTP {response.status}", response.status)
         return response
 
 
-def make_client(
-    options: S3Options, *, clock: StoreClock, endpoint: str | None = None, provider: Provider | None = None
-) -> Minio:
-    """Return a client without retries of its own: `S3Store` retries, for all errors alike.
+class S3Client:
+    """A client of one bucket: `Minio`, and requests that it has no public function for.
 
+    Those are made to presigned URLs, as trainers make theirs: `Minio.put_object` has no ``If-None-Match``, and
+    `Minio.get_presigned_url` signs the host alone.
+
+    It has no retries of its own: `S3Store` retries, for all errors alike.
+
+    :ivar minio: the client of the library.
     :param clock: is set by the responses.
     :param endpoint: replaces that of the options.
     """
-    parts = urlsplit(endpoint or options.endpoint)
-    pool = _Pool(
-        clock,
-        timeout=urllib3.Timeout(connect=options.connect_seconds, read=options.read_seconds),
-        maxsize=_CONNECTIONS,
-        retries=False,
-        cert_reqs="CERT_REQUIRED",
-        ca_certs=str(options.ca_file) if options.ca_file else certifi.where(),
-    )
-    client = Minio(
-        parts.netloc,
-        secure=parts.scheme == "https",
-        region=options.region,  # explicit, so that the client does not request it from the store
-        credentials=provider or credentials(options),
-        http_client=pool,
-    )
-    if options.addressing == "path":
-        client.disable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
-    elif options.addressing == "virtual":
-        client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
-    return client
+
+    def __init__(
+        self, options: S3Options, bucket: str, *, clock: StoreClock, provider: Provider, endpoint: str | None = None
+    ) -> None:
+        parts = urlsplit(endpoint or options.endpoint)
+        self._bucket, self._region, self._clock, self._provider = bucket, options.region, clock, provider
+        self._pool = _Pool(
+            clock,
+            timeout=urllib3.Timeout(connect=options.connect_seconds, read=options.read_seconds),
+            maxsize=_CONNECTIONS,
+            retries=False,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=str(options.ca_file) if options.ca_file else certifi.where(),
+        )
+        self.minio = Minio(
+            parts.netloc,
+            secure=parts.scheme == "https",
+            region=options.region,  # explicit, so that the client does not request it from the store
+            credentials=provider,
+            http_client=self._pool,
+        )
+        if options.addressing == "path":
+            self.minio.disable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
+        elif options.addressing == "virtual":
+            self.minio.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]
+
+    def send(
+        self,
+        method: str,
+        name: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """Make a request about an object; the store verifies the body by its MD5, which the signature includes.
+
+        :raises MinioException: for a refusal.
+        """
+        digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+        every = {**(headers or {}), "Content-MD5": digest}
+        url = self.presign(method, name, headers=every, seconds=_REQUEST_SECONDS, query=query)
+        response = self._pool.urlopen(method, url, body=body, headers=every)
+        if b"<Error" in response.data:  # S3 completes an upload with status 200 before it knows that it fails
+            raise S3Error.fromxml(response)
+        if response.status >= 300:
+            raise ServerError(f"HTTP {response.status}", response.status)
+        return response
+
+    def presign(
+        self,
+        method: str,
+        name: str,
+        *,
+        headers: Mapping[str, str],
+        seconds: int,
+        query: Mapping[str, str] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        """Return a URL with which any caller may make one kind of request, without a request to the store.
+
+        The algorithm is AWS Signature Version 4 with query parameters.
+
+        :param headers: that the request has to send as they are.
+        :param seconds: lifetime.
+        :param now: start of the lifetime, UTC; None: now by the store's clock.
+        """
+        now = now or self._clock.now()
+        credentials = self._provider.retrieve()
+        url = urlsplit(self.minio.get_presigned_url(method, self._bucket, name))
+        signed = {"host": url.netloc, **{key.lower(): value for key, value in headers.items()}}
+        names = ";".join(sorted(signed))
+        parameters = {
+            **(query or {}),
+            "X-Amz-Algorithm": signer.SIGN_V4_ALGORITHM,
+            "X-Amz-Credential": signer.get_credential_string(credentials.access_key, now, self._region),
+            "X-Amz-Date": to_amz_date(now),
+            "X-Amz-Expires": str(seconds),
+            "X-Amz-SignedHeaders": names,
+            **({"X-Amz-Security-Token": credentials.session_token} if credentials.session_token else {}),
+        }
+        text = "&".join(f"{key}={quote(value, safe='')}" for key, value in sorted(parameters.items()))
+        lines = "".join(f"{key}:{' '.join(value.split())}\n" for key, value in sorted(signed.items()))
+        canonical = f"{method}\n{url.path}\n{text}\n{lines}\n{names}\nUNSIGNED-PAYLOAD"
+        scope = parameters["X-Amz-Credential"].partition("/")[2]
+        digest = hashlib.sha256(canonical.encode()).hexdigest()
+        to_sign = f"{signer.SIGN_V4_ALGORITHM}\n{to_amz_date(now)}\n{scope}\n{digest}"
+        signature = signer.post_presign_v4(to_sign, credentials.secret_key, now, self._region)
+        return urlunsplit(url._replace(query=f"{text}&X-Amz-Signature={signature}"))

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Iterator
 
 import urllib3
-from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from minio.error import MinioException, S3Error, ServerError
 
 from dressage.artifacts.s3_options import S3Options
 from dressage.errors import DressageError, NotFound, Unavailable
@@ -52,8 +52,6 @@ def transient(error: BaseException) -> bool:
         return error.code in _TRANSIENT_CODES or error.response.status in _TRANSIENT_STATUSES
     if isinstance(error, ServerError):
         return error.status_code in _TRANSIENT_STATUSES
-    if isinstance(error, InvalidResponseError):
-        return _status(error) in _TRANSIENT_STATUSES
     if _tls(error) is not None:
         return False
     return isinstance(error, urllib3.exceptions.HTTPError | OSError)
@@ -81,11 +79,11 @@ def _why(error: Exception, options: S3Options, bucket: str) -> tuple[str, str]:
             "S3_TLS_FAILED",
             f"{endpoint} does not use TLS; if this is intended, write http:// in DRESSAGE_S3_ENDPOINT",
         )
-    if isinstance(error, InvalidResponseError | ServerError):
-        if _status(error) == 400 and endpoint.startswith("http://"):
+    if isinstance(error, ServerError):
+        if error.status_code == 400 and endpoint.startswith("http://"):
             return "S3_TLS_FAILED", f"{endpoint} is a TLS server; write https:// in DRESSAGE_S3_ENDPOINT"
         hint = "is DRESSAGE_S3_ENDPOINT an S3 server's address?"
-        return "ARTIFACT_STORE_FAILED", f"{endpoint} answered HTTP {_status(error)}, unlike an S3 store; {hint}"
+        return "ARTIFACT_STORE_FAILED", f"{endpoint} answered HTTP {error.status_code}, unlike an S3 store; {hint}"
     remedy = "check that it runs and that DRESSAGE_S3_ENDPOINT is correct and reachable from here"
     return "S3_UNREACHABLE", f"{endpoint} cannot be reached ({_short(error)}); {remedy}"
 
@@ -127,12 +125,6 @@ def _refusal(error: S3Error, options: S3Options, bucket: str) -> tuple[str, str]
     if known is not None:
         return known
     return "ARTIFACT_STORE_FAILED", f"the store answered {error.code} ({error.message})"
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, ServerError):
-        return int(error.status_code)
-    return int(getattr(error, "_code", 0) or 0)
 
 
 def _tls(error: BaseException) -> BaseException | None:

@@ -3,6 +3,9 @@
 The address of the keys is a setting, or the provider's discovery document states it. Both documents are requested again when
 the keys are old or a token names an unknown one, at most once in ten seconds, with a deadline and a limit of bytes. A provider
 that does not answer leaves the known keys valid for an hour.
+
+`jwt.PyJWKClient` has none of this: neither a deadline for a whole answer nor a limit of its bytes, no keys while the provider
+is away, and then a request for each unknown key.
 """
 
 from __future__ import annotations

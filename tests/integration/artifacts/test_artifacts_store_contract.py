@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 import urllib3
-from dressage.artifacts import ArtifactStore, DirectoryStore, Grant, download, s3_presign, upload
+from dressage.artifacts import ArtifactStore, DirectoryStore, Grant, download, upload
 from dressage.artifacts.s3 import S3Store
 from dressage.errors import InvalidArgument, NotFound, PermissionDenied, Unavailable
 from dressage.serving.stores import MeteredStore, store_metrics
@@ -310,7 +310,7 @@ def test_the_store_refuses_what_a_grant_is_not_for(s3_server: S3Server) -> None:
         assert _put(granted.url, data, dict(headers)) == 403, (data, headers)
         assert kept.list() == []
     assert _put(granted.url, b"12345", dict(granted.headers)) == 200 and kept.get("a") == b"12345"
-    stored = kept._client.stat_object("contract", "bound/a")
+    stored = kept._client.minio.stat_object("contract", "bound/a")
     assert stored.metadata is not None and stored.metadata["x-amz-meta-writer"].endswith("/attempts/2")
 
 
@@ -319,9 +319,8 @@ def test_a_grant_ends(s3_server: S3Server) -> None:
 
     def put(age: float) -> int:
         now, headers = datetime.now(UTC) - timedelta(seconds=age), {"Content-Length": "1"}
-        url = s3_presign.presign(
-            kept._public, "PUT", "contract", "ends/a", headers=headers, seconds=kept.options.put_grant_seconds, now=now
-        )
+        seconds = kept.options.put_grant_seconds
+        url = kept._public.presign("PUT", "ends/a", headers=headers, seconds=seconds, now=now)
         return _put(url, b"x", headers)
 
     assert (put(50), put(62)) == (200, 403)
@@ -330,8 +329,8 @@ def test_a_grant_ends(s3_server: S3Server) -> None:
 def test_grants_of_reading_are_signed_as_the_client_signs(s3_server: S3Server) -> None:
     kept = S3Store("contract", "p", options=s3_server.options())
     now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    mine = s3_presign.presign(kept._public, "GET", "contract", "p/a b/ü", headers={}, seconds=60, now=now)
-    theirs = kept._public.get_presigned_url(
+    mine = kept._public.presign("GET", "p/a b/ü", headers={}, seconds=60, now=now)
+    theirs = kept._public.minio.get_presigned_url(
         "GET", "contract", "p/a b/ü", expires=timedelta(seconds=60), request_date=now
     )
     assert dict(parse_qsl(urlsplit(mine).query)) == dict(parse_qsl(urlsplit(theirs).query))

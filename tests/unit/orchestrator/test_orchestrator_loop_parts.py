@@ -243,7 +243,7 @@ def test_a_stage_begins_when_the_score_reaches_the_gate() -> None:
         ("ITERATIONS", {"max_iterations": 3}, {"max_iterations": 3}, False),
         ("TOKENS", {"budget": {"tokens": 5}}, {"budget": {"tokens": 6}, "max_iterations": 1}, True),
         (
-            "tokens",
+            "TOKENS",
             {"max_iterations": 1, "budget": {"tokens": 5}},
             {"budget": {"tokens": 5}, "max_iterations": 2},
             False,
