@@ -109,7 +109,7 @@ def promptpo(env_id: str, source: str, *, lean: bool) -> Rate:
     :param lean: reuse the environment and the policy, keep no observations, and take the environment's rewards.
     """
     import dressage.envs.small  # noqa: F401  (registers it)
-    from dressage.envs.small.boards import BOARDS, GOAL, TRAP
+    from dressage.envs.catalogue.noise_world.rules import BOARDS, GOAL, TRAP
 
     board = BOARDS[int(env_id[10])]
     codes = [code for row in board.codes for code in row]
@@ -161,10 +161,11 @@ def searched(env_id: str, parameters: np.ndarray, *, cores: int) -> Rate:
 
 def bare_cart_pole(steps: int, *, cores: int) -> Rate:
     """The compiled rules of CartPole alone."""
-    from dressage.episodes.rules.cart_pole import RULES
+    from dressage.episodes.table import compiled_rules
     from numba import njit
 
-    start, advance = RULES.start, RULES.step
+    rules = compiled_rules("CartPole-v1")
+    start, advance = rules.start, rules.step
 
     @njit(nogil=True, error_model="numpy")
     def play_some(episodes: int, length: int) -> float:
@@ -173,7 +174,7 @@ def bare_cart_pole(steps: int, *, cores: int) -> Rate:
         for _ in range(episodes):
             start(state, draws)
             for _ in range(length):
-                reward, _ = advance(state, 1 if state[2] + state[3] > 0 else 0, action, draws)
+                reward, _ = advance(state, 1 if state[2] + state[3] > 0 else 0, action, draws, 4)
                 total += reward
         return total
 
@@ -213,8 +214,7 @@ def bare_swimmer(*, cores: int) -> Rate:
 
 def route(env_id: str) -> str:
     """Return the source of a policy that follows a shortest way around traps, found breadth first."""
-    from dressage.envs.small.boards import BOARDS, GOAL, TRAP, WALL
-    from dressage.envs.small.noise_world import MOVES
+    from dressage.envs.catalogue.noise_world.rules import BOARDS, GOAL, MOVES, TRAP, WALL
 
     board = BOARDS[int(env_id[10])]
     size = board.size

@@ -31,7 +31,6 @@ from dressage.envs.catalogue import Entry, catalogue
 from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.plain import is_plain, plain
-from dressage.envs.plain.base import PlainEnvironment
 from dressage.envs.stock import make_by_id
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Task
@@ -63,7 +62,7 @@ def build_card(env_id: str, *, measure: bool = True) -> EnvironmentCard:
     steps = int(env.spec.max_episode_steps)
     stock: Any = env.unwrapped
     if is_plain(env_id):
-        card = card_of_plain(plain(env_id), env, max_episode_steps=steps)
+        card = card_of_plain(env_id, env, max_episode_steps=steps)
     elif env_id == cart_pole.ENV_ID:
         card = cart_pole.build_card(stock, max_episode_steps=steps)
     else:
@@ -81,25 +80,23 @@ def _target(entry: Entry, registered: float | None) -> float | None:
     return None if target is None or math.isinf(target) else float(target)
 
 
-def card_of_plain(entry: PlainEnvironment, env: Any, *, max_episode_steps: int) -> EnvironmentCard:
+def card_of_plain(env_id: str, env: Any, *, max_episode_steps: int) -> EnvironmentCard:
     """Return the card of an environment without MuJoCo, scales left out.
 
     :raises SystemExit: where its words do not fit the live environment.
     """
-    adapter = Adapter(env, entry.env_id)
+    entry, adapter = plain(env_id), Adapter(env, env_id)
     live = {name: float(getattr(env.unwrapped, name)) for name in entry.constants}
     if live != entry.constants:
-        raise SystemExit(f"{entry.env_id}: numbers of the live environment have changed: {live}")
+        raise SystemExit(f"{env_id}: numbers of the live environment have changed: {live}")
     counts = (adapter.num_observations, adapter.num_actions, adapter.size)
     if counts != (entry.num_observations, entry.num_actions, entry.observation_size):
-        raise SystemExit(
-            f"{entry.env_id}: (observations, actions, observation size) of the live environment is {counts}"
-        )
+        raise SystemExit(f"{env_id}: (observations, actions, observation size) of the live environment is {counts}")
     bounds = ([part.low for part in entry.action], [part.high for part in entry.action])
     if bounds != (adapter.low.tolist(), adapter.high.tolist()):
-        raise SystemExit(f"{entry.env_id}: the action bounds are not the action space's")
+        raise SystemExit(f"{env_id}: the action bounds are not the action space's")
     return EnvironmentCard(
-        id=entry.env_id,
+        id=env_id,
         title=entry.title,
         description=entry.description,
         fields=tuple(bound.field for bound in entry.bound),

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.envs.options import EnvOptions
+from dressage.envs.rules import RULED_IDS
 from dressage.envs.tasks import SIMULATED_IDS
 from dressage.episodes.outcomes import Outcomes
-from dressage.episodes.table import COMPILED_IDS
 
 if TYPE_CHECKING:
     from dressage.episodes.lockstep import CompiledSimulation
@@ -37,7 +37,7 @@ class EpisodeEngine(Protocol):
 
 def has_engine(env_id: str, spec: PolicySpec) -> bool:
     """Return whether `episode_engine` may return an engine: its kernels are worth compiling ahead."""
-    return env_id in COMPILED_IDS or (env_id in SIMULATED_IDS and spec.kind != "table")
+    return env_id in RULED_IDS or (env_id in SIMULATED_IDS and spec.kind != "table")
 
 
 def episode_engine(
@@ -70,7 +70,7 @@ def lockstep(env_id: str, options: EnvOptions) -> CompiledSimulation | None:
 
     :raises InvalidArgument: for a bad option.
     """
-    if env_id not in COMPILED_IDS:
+    if env_id not in RULED_IDS:
         return None
     from dressage.episodes.compiled import is_exact
     from dressage.episodes.lockstep import CompiledSimulation

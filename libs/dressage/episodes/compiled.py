@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from dressage.envs import random_state
 from dressage.envs.options import EnvOptions
+from dressage.envs.rules import Rules, rules_of
 from dressage.episodes.networks import Networks
 from dressage.episodes.outcomes import Outcomes
 from dressage.episodes.players import play_kernel
-from dressage.episodes.rules.base import Rules
-from dressage.episodes.table import rules_of
+from dressage.episodes.table import compiled_rules
 from dressage.policies.kinds import PolicySpec
 
 Array = NDArray[Any]
@@ -37,8 +37,7 @@ class CompiledEpisodes:
 
     def __init__(self, env_id: str, spec: PolicySpec, seeds: Sequence[int], options: EnvOptions | None = None) -> None:
         options = options or EnvOptions()
-        card, rules = options.check(env_id), rules_of(env_id)
-        assert rules is not None
+        card, rules = options.check(env_id), compiled_rules(env_id)
         self._rules, self._spec, self._seeds = rules, spec, tuple(seeds)
         self._limit = options.max_episode_steps or card.max_episode_steps
         self._play = play_kernel(rules)
@@ -74,7 +73,7 @@ class CompiledEpisodes:
             yield 0, self._draws
             return
         size = len(draws_of(self._rules, self._seeds[0], self._limit))
-        count = max(1, _MAX_DRAWS // size)
+        count = _MAX_DRAWS // max(1, size)
         for first in range(0, len(self._seeds), count):
             draws = draws_of_all(self._rules, self._seeds[first : first + count], self._limit)
             if count >= len(self._seeds):

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.envs.options import EnvOptions
+from dressage.envs.rules import Rules
 from dressage.episodes.compiled import draws_of_all
 from dressage.episodes.compiling import kernel
-from dressage.episodes.rules.base import Rules
-from dressage.episodes.table import rules_of
+from dressage.episodes.table import compiled_rules
 
 Array = NDArray[Any]
 
@@ -26,8 +26,7 @@ class CompiledSimulation:
     """
 
     def __init__(self, env_id: str, options: EnvOptions) -> None:
-        card, rules = options.check(env_id), rules_of(env_id)
-        assert rules is not None
+        card, rules = options.check(env_id), compiled_rules(env_id)
         self._rules, self._limit = rules, options.max_episode_steps or card.max_episode_steps
         self._start, self._step = lockstep_kernels(rules)
         self._draws = self._states = self._observations = np.zeros((0, 0))
@@ -55,7 +54,9 @@ class CompiledSimulation:
         boxes = np.ascontiguousarray(actions, np.float32) if box else np.zeros((count, 1), np.float32)
         rewards, ends = np.zeros(count), np.zeros(count, bool)
         rows = np.ascontiguousarray(rows, np.int64)
-        self._step(self._draws, self._states, rows, choices, boxes, self._observations, rewards, ends)
+        self._step(
+            self._draws, self._states, rows, self._lengths[rows], choices, boxes, self._observations, rewards, ends
+        )
         self._lengths[rows] += 1
         ends |= self._lengths[rows] >= self._limit
         return self._observations[rows], rewards, ends, np.full(count, -1, np.int8)
@@ -66,9 +67,10 @@ class CompiledSimulation:
 
 @functools.cache
 def lockstep_kernels(rules: Rules) -> tuple[Any, Any]:
-    """Return ``start(draws, states, observations)`` for all rows and ``step(draws, states, rows, choices, boxes, observations,
-    rewards, ends)`` for some, both by an environment's rules."""
+    """Return ``start(draws, states, observations)`` for all rows and ``step(draws, states, rows, lengths, choices,
+    boxes, observations, rewards, ends)`` for some, both by an environment's rules."""
     begin, observe, advance = rules.start, rules.observe, rules.step
+    at_start, per_step = rules.draws_at_start, rules.draws_per_step
 
     @kernel(f"start_{rules.name}")
     def start(draws: Any, states: Any, observations: Any) -> None:
@@ -78,11 +80,20 @@ def lockstep_kernels(rules: Rules) -> tuple[Any, Any]:
 
     @kernel(f"step_{rules.name}")
     def step(
-        draws: Any, states: Any, rows: Any, choices: Any, boxes: Any, observations: Any, rewards: Any, ends: Any
+        draws: Any,
+        states: Any,
+        rows: Any,
+        lengths: Any,
+        choices: Any,
+        boxes: Any,
+        observations: Any,
+        rewards: Any,
+        ends: Any,
     ) -> None:
         for index in range(len(rows)):
             row = rows[index]
-            rewards[index], ends[index] = advance(states[row], choices[index], boxes[index], draws[row])
+            first = at_start + per_step * lengths[index]
+            rewards[index], ends[index] = advance(states[row], choices[index], boxes[index], draws[row], first)
             observe(states[row], observations[row])
 
     return start, step

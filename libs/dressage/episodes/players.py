@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dressage.envs.rules import Rules
 from dressage.episodes.compiling import device, kernel
 from dressage.episodes.numerics import (
     bounded_action,
@@ -16,7 +17,6 @@ from dressage.episodes.numerics import (
     pairwise_sum,
     table_action,
 )
-from dressage.episodes.rules.base import Rules
 
 
 @functools.cache
@@ -29,6 +29,7 @@ def play_kernel(rules: Rules) -> Any:
     """
     start, observe, number, step = rules.start, rules.observe, rules.number, rules.step
     state_size, observation_size, action_size = rules.state_size, rules.observation_size, rules.action_size
+    at_start, per_step = rules.draws_at_start, rules.draws_per_step
 
     @kernel(f"play_{rules.name}")
     def play(
@@ -71,7 +72,7 @@ def play_kernel(rules: Rules) -> Any:
                             choice = bounded_action(y, bounds, action_size, action)
                     if choice < 0:
                         break
-                    reward, ended = step(state, choice, action, chance)
+                    reward, ended = step(state, choice, action, chance, at_start + per_step * steps)
                     rewards[steps] = reward
                     steps += 1
                 returns[candidate, episode] = pairwise_sum(rewards, steps)
@@ -88,6 +89,7 @@ def replay_kernel(rules: Rules) -> Any:
     number of steps until the first termination.
     """
     start, observe, number, step, state_size = rules.start, rules.observe, rules.number, rules.step, rules.state_size
+    at_start, per_step = rules.draws_at_start, rules.draws_per_step
 
     @device
     def replay(
@@ -104,7 +106,8 @@ def replay_kernel(rules: Rules) -> Any:
         observe(state, observations[0])
         numbers[0] = number(state)
         for index in range(len(choices)):
-            rewards[index], terminated[index] = step(state, choices[index], actions[index], draws)
+            first = at_start + per_step * index
+            rewards[index], terminated[index] = step(state, choices[index], actions[index], draws, first)
             observe(state, observations[index + 1])
             numbers[index + 1] = number(state)
             if terminated[index]:

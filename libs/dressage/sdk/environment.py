@@ -87,7 +87,7 @@ def _stock(card: EnvironmentCard, options: EnvOptions, render_mode: str | None) 
     if render_mode is None:
         env: Any = make_stock(card, options)
         return _ModelEnv(env, card) if card.id.startswith(custom.MODEL) else env
-    if custom.is_custom(card.id) or card.id in small.IDS:
+    if custom.is_custom(card.id) or card.id in small.OWN:
         raise InvalidArgument(field="render_mode", value=render_mode, expected=f"None for {card.id}")
     drawn: gymnasium.Env[Any, Any] = make_by_id(card.id, **options.given(), render_mode=render_mode)
     return drawn

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import py_compile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
-import dressage
 import numpy as np
 import pytest
 from dressage import contracts
@@ -24,7 +24,7 @@ from dressage.contracts.policy_host import (
     TimeBudget,
 )
 from dressage.contracts.spaces import Spaces
-from dressage.envs.small import boards
+from dressage.envs.catalogue.noise_world import rules as boards
 from dressage.policies import CodePolicy
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.process import SandboxProcess
@@ -179,10 +179,13 @@ def trainers(tmp_path):
         sandboxes.end(running)
 
 
-@pytest.mark.parametrize("name", ["envs/small/boards.py", "envs/small/__init__.py", "episodes/rules/noise_world.py"])
+WORLD = Path(boards.__file__).parent
+
+
+@pytest.mark.parametrize("name", ["rules.py", "__pycache__", "NoiseWorld1-v0/trajectories/random_0.npz"])
 def test_the_hidden_boards_cannot_be_read_behind_the_lint(name, tmp_path):
-    package = Path(dressage.__file__).parent
-    for path, readable in ((package / "envs" / "state.py", True), (package / name, False)):
+    hidden = Path(py_compile.compile(boards.__file__)) if name == "__pycache__" else WORLD / name
+    for path, readable in ((WORLD / "__init__.py", True), (hidden, False)):
         assert path.is_file()
         with trainers(tmp_path) as host:
             host.load(opens(path), CART, limits=PlayLimits(), lint=False)
@@ -195,7 +198,7 @@ def test_the_hidden_boards_cannot_be_read_behind_the_lint(name, tmp_path):
 
 
 def test_the_hidden_boards_cannot_be_read_from_python_either(monkeypatch):
-    path, load = Path(dressage.__file__).parent / "envs" / "small" / "boards.py", PolicyHost.load
+    path, load = boards.__file__, PolicyHost.load
     monkeypatch.setattr(PolicyHost, "load", lambda *given, **named: load(*given, **{**named, "lint": False}))
     bundle = CodePolicy(source=opens(path), environment="CartPole-v1", observation_size=4, num_actions=2)
     with SandboxedPolicy(bundle) as acting, pytest.raises(PolicyFailure, match="PermissionError"):

@@ -9,17 +9,29 @@ import gymnasium
 import numpy as np
 import pytest
 from dressage.envs import EnvOptions, load_card, load_check_trajectories
+from dressage.envs.catalogue.maze import rules as maze
+from dressage.envs.catalogue.nim import rules as nim
+from dressage.envs.catalogue.noise_world import rules as boards
+from dressage.envs.catalogue.noise_world.rules import BOARDS
+from dressage.envs.catalogue.pong import rules as pong
 from dressage.envs.describe import describe
 from dressage.envs.plain import plain
 from dressage.envs.reference import StockPlayer, random_policy
-from dressage.envs.small import IDS, boards, maze, nim, noise_world, pong
-from dressage.envs.small.boards import BOARDS
+from dressage.envs.small import OWN
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 DRAW = st.floats(0, 1, exclude_max=True)
+IDS = tuple(OWN)
 WORLDS = [env_id for env_id in IDS if env_id.startswith("NoiseWorld")]
+
+
+def advance(env_id, state, action, *draws):
+    """Return the state after a step by the rules, the reward and whether the episode ended."""
+    after = [float(number) for number in state]
+    reward, ended = OWN[env_id].step(after, action, None, draws, 0)
+    return after, float(reward), bool(ended)
 
 
 @pytest.mark.parametrize("env_id", IDS)
@@ -36,22 +48,22 @@ def test_the_registered_numbers_are_the_cards(env_id):
 
 
 class Counting:
-    """A generator that counts what is drawn from it; only ``random()`` can be drawn."""
+    """A generator that counts what is drawn from it; only ``random(count)`` can be drawn."""
 
     def __init__(self, stream):
         self.stream, self.drawn = stream, []
 
-    def random(self):
-        self.drawn.append(self.stream.random())
-        return self.drawn[-1]
+    def random(self, count):
+        numbers = self.stream.random(count)
+        self.drawn += numbers.tolist()
+        return numbers
 
 
 @pytest.mark.parametrize("env_id", IDS)
 @given(seed=st.integers(0, 2**32), moves=st.lists(st.integers(0, 2), min_size=1, max_size=12))
 @settings(max_examples=15)
 def test_draws_are_as_documented_and_can_be_made_in_advance(env_id, seed, moves):
-    at_reset = pong.DRAWS_AT_RESET if env_id.startswith("Pong") else 0
-    in_step = {"Nim": nim.DRAWS_PER_STEP, "Noi": noise_world.DRAWS_PER_STEP}.get(env_id[:3], 0)
+    at_reset, in_step = {"Pon": (3, 0), "Nim": (0, 2), "Noi": (0, 1)}.get(env_id[:3], (0, 0))
     env = gymnasium.make(env_id).unwrapped
     env.reset(seed=seed)
     env.np_random = counting = Counting(np.random.default_rng(seed))
@@ -70,7 +82,7 @@ def test_draws_are_as_documented_and_can_be_made_in_advance(env_id, seed, moves)
 
 @given(sticks=st.integers(1, 10), action=st.integers(0, 2), error=DRAW, choice=DRAW)
 def test_a_move_of_nim_is_legal_or_loses(sticks, action, error, choice):
-    after, reward, ended = nim.advance(sticks, action, error, choice)
+    (after,), reward, ended = advance("Nim-v0", [sticks], action, error, choice)
     if action + 1 > sticks:
         assert (after, reward, ended) == (sticks, -1.0, True)
     elif action + 1 == sticks:
@@ -92,8 +104,8 @@ def value(sticks: int) -> float:
         legal = min(3, sticks - action - 1)
         for error, weight in ((0.0, nim.ERROR_RATE), (0.5, 1 - nim.ERROR_RATE)):
             for index in range(legal):
-                after, reward, ended = nim.advance(sticks, action, error, (index + 0.5) / legal)
-                total += weight / legal * (reward if ended else value(after))
+                (after,), reward, ended = advance("Nim-v0", [sticks], action, error, (index + 0.5) / legal)
+                total += weight / legal * (reward if ended else value(int(after)))
         return total
 
     return max(result(action) for action in range(3))
@@ -115,7 +127,7 @@ def test_the_optimal_table_always_wins_nim():
 
 def test_the_opponent_of_nim_errs_as_often_as_it_says():
     draws = np.random.default_rng(1).random((20_000, 2))
-    good = np.mean([nim.opponent_take(8, *row) == 3 for row in draws])
+    good = np.mean([advance("Nim-v0", [9], 0, *row)[0] == [5] for row in draws])  # the player leaves 8, the opponent 5
     assert good == pytest.approx(1 - nim.ERROR_RATE * 2 / 3, abs=0.01)
 
 
@@ -175,18 +187,18 @@ def test_a_paddle_that_follows_the_ball_nearly_always_returns_it():
 @given(height=DRAW, slope=DRAW, side=DRAW, moves=st.lists(st.integers(0, 2), min_size=1, max_size=400))
 @settings(max_examples=60)
 def test_the_ball_and_the_paddle_stay_on_the_field(height, slope, side, moves):
-    rally, count = pong.start(height, slope, side), 0.0
-    space = pong.Pong().observation_space
+    rally, count = [0.0] * 5, 0.0
+    OWN["Pong5-v0"].start(rally, (height, slope, side))
+    space = gymnasium.make("Pong5-v0").observation_space
     for move in moves:
-        before = (rally.ball_x, rally.speed_x, rally.paddle_y)
-        reward, missed = pong.advance(rally, move)
+        before = rally
+        rally, reward, missed = advance("Pong5-v0", before, move)
         count += reward
-        seen = np.array([rally.ball_x, rally.ball_y, rally.speed_x, rally.speed_y, rally.paddle_y], np.float32)
-        assert space.contains(seen)
-        assert abs(rally.paddle_y - before[2]) <= pong.PADDLE_SPEED
-        assert abs(rally.speed_x) == pong.BALL_SPEED
-        near = abs(rally.ball_y - rally.paddle_y) <= pong.PADDLE_HALF
-        arrives = before[1] > 0 and before[0] + before[1] >= pong.PADDLE_X
+        assert space.contains(np.array(rally, np.float32))
+        assert abs(rally[4] - before[4]) <= pong.PADDLE_SPEED
+        assert abs(rally[2]) == pong.BALL_SPEED
+        near = abs(rally[1] - rally[4]) <= pong.PADDLE_HALF
+        arrives = before[2] > 0 and before[0] + before[2] >= pong.PADDLE_X
         assert (reward == 1.0, missed) == (arrives and near, arrives and not near)
         if missed:
             break
@@ -194,6 +206,12 @@ def test_the_ball_and_the_paddle_stay_on_the_field(height, slope, side, moves):
 
 
 # NoiseWorld
+
+
+def board_step(index, row, column, stage, action, draw):
+    """Return row, column, stage, reward and end after a step on a board."""
+    (row, column, stage, _), reward, ended = advance(f"NoiseWorld{index}-v0", (row, column, stage, index), action, draw)
+    return int(row), int(column), int(stage), reward, ended
 
 
 def test_the_boards_have_the_documented_sizes_and_cells():
@@ -220,7 +238,7 @@ def test_a_step_on_a_board_follows_the_rules(index, place, stage, action, draw):
     code = board.codes[row][column]
     if code == boards.WALL:
         return
-    new_row, new_column, new_stage, reward, ended = noise_world.advance(board, row, column, stage, action, draw)
+    new_row, new_column, new_stage, reward, ended = board_step(index, row, column, stage, action, draw)
     reached = board.codes[new_row][new_column]
     moved = abs(new_row - row) + abs(new_column - column)
     assert 0 <= new_row < board.size and 0 <= new_column < board.size and reached != boards.WALL
@@ -229,7 +247,7 @@ def test_a_step_on_a_board_follows_the_rules(index, place, stage, action, draw):
     elif code == boards.STOCHASTIC_STAY and draw < boards.STAY_RATE:
         assert moved == 0
     else:
-        down, right = noise_world.MOVES[action]
+        down, right = boards.MOVES[action]
         target = (row + down, column + right)
         free = all(0 <= part < board.size for part in target) and board.codes[target[0]][target[1]] != boards.WALL
         assert (new_row, new_column) == (target if free else (row, column))
@@ -244,7 +262,7 @@ def test_a_step_on_a_board_follows_the_rules(index, place, stage, action, draw):
 def plan(index: int) -> tuple[float, np.ndarray]:
     """Return the optimal expected return of a board and its actions by steps left, stage, row and column."""
     board = BOARDS[index]
-    size, steps = board.size, board.steps
+    size, steps = board.size, board.size**2
     values = np.zeros((steps + 1, 3, size, size))
     actions = np.zeros((steps + 1, 3, size, size), np.int64)
     cells = [(row, column) for row in range(size) for column in range(size)]
@@ -256,7 +274,7 @@ def plan(index: int) -> tuple[float, np.ndarray]:
             rate = rates.get(board.codes[row][column], 0.0)
             steps_of[stage, row, column] = [
                 [
-                    (weight, *noise_world.advance(board, row, column, stage, action, draw))
+                    (weight, *board_step(index, row, column, stage, action, draw))
                     for weight, draw in ((rate, 0.0), (1 - rate, rate))
                 ]
                 for action in range(4)
@@ -283,7 +301,7 @@ def test_the_optimal_player_reaches_the_target_of_a_board(index):
 
     class Planner:
         def __init__(self) -> None:
-            self.left, self.stage = board.steps, 0
+            self.left, self.stage = board.size**2, 0
 
         def __call__(self, seen):
             row, column = int(seen[0]), int(seen[1])
@@ -306,7 +324,7 @@ def test_without_the_hidden_cells_a_goal_ends_the_episode_unpaid(index):
     beside = (goal[0], goal[1] - 1)
     (row, column), action = (above, 2) if board.codes[above[0]][above[1]] != boards.WALL else (beside, 1)
     for stage, reward in ((0, -1.0), (1, -1.0), (2, board.size**3 - 1.0)):
-        assert noise_world.advance(board, row, column, stage, action, 0.99)[3:] == (reward, True)
+        assert board_step(index, row, column, stage, action, 0.99)[3:] == (reward, True)
 
 
 @pytest.mark.parametrize("env_id", WORLDS)

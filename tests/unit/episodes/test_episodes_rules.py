@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from dressage.envs.cards import load_card
 from dressage.envs.options import EnvOptions
+from dressage.envs.rules import RULED_IDS, rules_of
 from dressage.envs.stock import make_stock
 from dressage.episodes.choice import lockstep
 from dressage.episodes.compiled import draws_of
 from dressage.episodes.players import replay_kernel
-from dressage.episodes.table import COMPILED_IDS, rules_of
+from dressage.episodes.table import compiled_rules
 
 SEEDS = range(60)
 
@@ -112,9 +113,9 @@ def replayed(rules, limit, seed, actions):
     return steps, observations, numbers, rewards, ended
 
 
-@pytest.mark.parametrize("env_id", COMPILED_IDS)
+@pytest.mark.parametrize("env_id", RULED_IDS)
 def test_every_step_of_whole_episodes_is_the_reference_step(env_id):
-    rules, card = rules_of(env_id), load_card(env_id)
+    rules, card = compiled_rules(env_id), load_card(env_id)
     env, lengths, totals = make_stock(card, EnvOptions()), set(), set()
     act = PLAYERS.get(env_id, lambda observation, rng, *_: int(rng.integers(card.num_actions)))
     for seed in SEEDS:
@@ -150,3 +151,23 @@ def test_episodes_in_lockstep_are_reference_episodes(env_id):
         assert ends.tolist() == [len(episodes[row][0]) == step + 1 for row in rows]
         assert (successes == -1).all()
         rows, step = rows[~ends], step + 1
+
+
+@pytest.mark.parametrize("env_id", RULED_IDS)
+def test_the_rules_as_plain_python_are_the_compiled_rules(env_id):
+    rules, card, stream = rules_of(env_id), load_card(env_id), np.random.default_rng(0)
+    for seed in range(5):
+        count = min(card.max_episode_steps, 60)
+        moves = stream.integers(max(card.num_actions, 1), size=count)
+        boxes = stream.uniform(-1, 1, (count, 1)).astype(np.float32)
+        steps, seen, numbers, paid, over = replayed(
+            compiled_rules(env_id), count, seed, boxes if rules.action_size else moves
+        )
+        draws, state, row = draws_of(rules, seed, count), [0.0] * rules.state_size, np.zeros(rules.observation_size)
+        rules.start(state, draws)
+        for step in range(steps):
+            first = rules.draws_at_start + rules.draws_per_step * step
+            assert rules.step(state, moves[step], boxes[step], draws, first) == (paid[step], over[step])
+            rules.observe(state, row)
+            np.testing.assert_array_equal(row, seen[step + 1])
+            assert rules.number(state) == numbers[step + 1]

@@ -31,8 +31,8 @@ from typing import Any
 import structlog
 from dressage import training
 from dressage.envs.cards import load_card
+from dressage.envs.rules import RULED_IDS
 from dressage.envs.tasks import SIMULATED_IDS
-from dressage.episodes.table import COMPILED_IDS
 from dressage.episodes.versions import FOLDER_VARIABLE, facts
 from dressage.errors import DressageError
 from dressage.programs.families import FAMILIES
@@ -133,7 +133,7 @@ def kernels_of(environment: str) -> Code | None:
         name = "programs"  # all tasks of programs share their kernels
     elif environment in SIMULATED_IDS:
         name = "simulated"  # all of MuJoCo's environments share one
-    elif environment in COMPILED_IDS:
+    elif environment in RULED_IDS:
         name = environment
     else:
         return None

@@ -1,13 +1,14 @@
-"""NoiseWorld0-v0 to NoiseWorld6-v0; their rules are in `dressage.envs.small.noise_world`.
+"""What NoiseWorld0-v0 to NoiseWorld6-v0 are.
 
-The words here must not give away what a cell's code means, nor what a board needs before its goal pays.
+The words must not give away what a cell's code means, nor what a board needs before its goal pays, so this module does not
+import the rules.
 """
 
 from __future__ import annotations
 
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.namespace import library_of
-from dressage.envs.plain.base import PlainEnvironment, choice, column, common_fields, derived
+from dressage.envs.plain import PlainEnvironment, choice, column, common_fields, derived
 from dressage.envs.state import Array
 
 _BOARDS = 7
@@ -41,7 +42,6 @@ def _world(board: int) -> PlainEnvironment:
         *cells,
     )
     return PlainEnvironment(
-        env_id=f"NoiseWorld{board}-v0",
         title=f"board {board} of {size} × {size} cells with unknown codes",
         description=(
             f"An agent moves over a board of {size} × {size} cells from the cell in row 0, column 0. Each cell has an "
@@ -68,4 +68,4 @@ def _world(board: int) -> PlainEnvironment:
     )
 
 
-ENVIRONMENTS = {entry.env_id: entry for entry in map(_world, range(_BOARDS))}
+WORDS = {f"NoiseWorld{board}-v0": _world(board) for board in range(_BOARDS)}

@@ -1,8 +1,8 @@
-"""Maze3x3-v0; its rules are in `dressage.envs.small.maze`."""
+"""What Maze3x3-v0 is."""
 
 from __future__ import annotations
 
-from dressage.envs.plain.base import PlainEnvironment, choice, common_fields, derived, number_of, one_hot
+from dressage.envs.plain import PlainEnvironment, choice, common_fields, derived, number_of, one_hot
 
 _SIZE, _CELLS = 3, 9
 
@@ -12,7 +12,6 @@ def _words(cell: int) -> str:
 
 
 _MAZE = PlainEnvironment(
-    env_id="Maze3x3-v0",
     title="maze of 3 × 3 cells",
     description=(
         "An agent looks for the way through a maze of 3 × 3 cells, numbered row by row from 0 at the top left, where "
@@ -35,4 +34,4 @@ _MAZE = PlainEnvironment(
     ),
 )
 
-ENVIRONMENTS = {_MAZE.env_id: _MAZE}
+WORDS = {"Maze3x3-v0": _MAZE}

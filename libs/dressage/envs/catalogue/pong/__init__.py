@@ -1,9 +1,9 @@
-"""Pong5-v0; its rules are in `dressage.envs.small.pong`."""
+"""What Pong5-v0 is."""
 
 from __future__ import annotations
 
 from dressage.envs.cards import ObservationComponent
-from dressage.envs.plain.base import PlainEnvironment, choice, column, common_fields
+from dressage.envs.plain import PlainEnvironment, choice, column, common_fields
 
 _COLUMNS = (
     ("ball_x", "px", "position of the ball along x, 0 = the wall, 780 = the paddle's line"),
@@ -14,7 +14,6 @@ _COLUMNS = (
 )
 
 _PONG = PlainEnvironment(
-    env_id="Pong5-v0",
     title="paddle against a wall",
     description=(
         "A ball moves on a field of 800 × 600 pixels between a wall at x = 0 and a paddle that moves up and down "
@@ -36,4 +35,4 @@ _PONG = PlainEnvironment(
     ),
 )
 
-ENVIRONMENTS = {_PONG.env_id: _PONG}
+WORDS = {"Pong5-v0": _PONG}

@@ -1,12 +1,18 @@
-"""What a card needs of an environment without MuJoCo, in words, and the fields of its state."""
+"""Environments without MuJoCo and without a batch: what their cards need in words, and the fields of their state.
+
+An environment's words are in its folder of `dressage.envs.catalogue`, apart from its rules and without importing them: a
+description cannot contain what it does not read.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as with_default
 
-from dressage.envs.cards import ActionComponent, Field, ObservationComponent
+from dressage.envs.cards import SEARCH_ENVIRONMENT_IDS, ActionComponent, Field, ObservationComponent
+from dressage.envs.catalogue import catalogue
 from dressage.envs.fields import BoundField, observation_field
 from dressage.envs.state import Array, Raw
 
@@ -22,7 +28,6 @@ class PlainEnvironment:
     :param constants: attributes of the live environment on which the words rely, and their values.
     """
 
-    env_id: str
     title: str
     description: str
     termination: str
@@ -40,6 +45,20 @@ class PlainEnvironment:
     def observation_size(self) -> int:
         """Numbers in the flat observation; discrete observations are one-hot."""
         return len(self.observation_components)
+
+
+def is_plain(env_id: str) -> bool:
+    """Return whether an id is one of these environments."""
+    return env_id in SEARCH_ENVIRONMENT_IDS
+
+
+def plain(env_id: str) -> PlainEnvironment:
+    """Return the description of that id.
+
+    :raises KeyError: for an id that is not `is_plain`.
+    """
+    words: Mapping[str, PlainEnvironment] = importlib.import_module(catalogue()[env_id].module).WORDS
+    return words[env_id]
 
 
 def column(name: str, unit: str, meaning: str, index: int) -> BoundField:

@@ -1,7 +1,7 @@
-"""FrozenLake-v1 on its 4x4 map, slippery. ``state``: the cell, and the number of steps done.
+"""FrozenLake-v1 on its 4x4 map, slippery, as Gymnasium plays it.
 
 Gymnasium draws one uniform number at the start and one in each step, and takes the first outcome whose cumulated
-probability exceeds it.
+probability exceeds it. The map has one start, so that the first draw decides nothing. ``state``: the cell.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.episodes.compiling import device
-from dressage.episodes.rules.base import Array, Rules, first_number, observe_one_hot
+from dressage.envs.rules import Rules
 
 _MAP = np.array([[ord(letter) for letter in row] for row in ("SFFF", "FHFH", "FFFH", "HFFG")])
 _SIZE = 4
@@ -20,24 +19,14 @@ _THRESHOLDS = np.cumsum([(1.0 - 1.0 / 3.0) / 2.0, 1.0 / 3.0, (1.0 - 1.0 / 3.0) /
 _LEFT, _DOWN, _RIGHT = 0, 1, 2
 
 
-def _draws(stream: np.random.Generator, limit: int) -> Array:
-    return stream.random(limit + 1)
-
-
-@device
 def _start(state: Any, draws: Any) -> None:
-    # The map has one start, so that the first draw decides nothing.
     state[0] = 0.0
-    state[1] = 0.0
 
 
-@device
-def _step(state: Any, choice: int, action: Any, draws: Any) -> tuple[float, bool]:
-    cell, steps = int(state[0]), int(state[1])
-    draw = draws[steps + 1]
-    turn = 0
+def _step(state: Any, choice: int, action: Any, draws: Any, first: int) -> tuple[float, bool]:
+    cell, turn = int(state[0]), 0
     for index in range(3):
-        if _THRESHOLDS[index] > draw:
+        if _THRESHOLDS[index] > draws[first]:
             turn = index
             break
     direction = (choice + 3 + turn) % 4
@@ -51,19 +40,18 @@ def _step(state: Any, choice: int, action: Any, draws: Any) -> tuple[float, bool
     else:
         row = max(row - 1, 0)
     state[0] = row * _SIZE + column
-    state[1] = steps + 1
     letter = _MAP[row, column]
     return (1.0 if letter == _GOAL else 0.0), letter in (_GOAL, _HOLE)
 
 
-RULES = Rules(
-    name="frozen_lake",
-    state_size=2,
-    observation_size=16,
-    action_size=0,
-    draws=_draws,
-    start=_start,
-    observe=observe_one_hot,
-    number=first_number,
-    step=_step,
-)
+RULES = {
+    "FrozenLake-v1": Rules(
+        name="frozen_lake",
+        state_size=1,
+        observation_size=_SIZE * _SIZE,
+        start=_start,
+        step=_step,
+        draws_at_start=1,
+        draws_per_step=1,
+    )
+}

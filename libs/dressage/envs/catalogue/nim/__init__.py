@@ -1,13 +1,12 @@
-"""Nim-v0; its rules are in `dressage.envs.small.nim`."""
+"""What Nim-v0 is."""
 
 from __future__ import annotations
 
-from dressage.envs.plain.base import PlainEnvironment, choice, common_fields, number_of, one_hot
+from dressage.envs.plain import PlainEnvironment, choice, common_fields, number_of, one_hot
 
 _COUNT = 11
 
 _NIM = PlainEnvironment(
-    env_id="Nim-v0",
     title="misère Nim with ten sticks",
     description=(
         "Ten sticks are on the table. The player and an opponent take turns and remove one, two or three sticks; "
@@ -28,4 +27,4 @@ _NIM = PlainEnvironment(
     ),
 )
 
-ENVIRONMENTS = {_NIM.env_id: _NIM}
+WORDS = {"Nim-v0": _NIM}

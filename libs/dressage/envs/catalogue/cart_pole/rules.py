@@ -1,4 +1,4 @@
-"""CartPole-v1. ``state``: position, velocity, angle, angular velocity, in double precision, as in Gymnasium."""
+"""CartPole-v1, as Gymnasium plays it. ``state``: position, velocity, angle, angular velocity, in double precision."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-
-from dressage.episodes.compiling import device
-from dressage.episodes.rules.base import Array, Rules, no_number
+from dressage.envs.rules import Rules, no_number
+from dressage.envs.state import Array
 
 _GRAVITY, _CART_MASS, _POLE_MASS, _HALF_POLE = 9.8, 1.0, 0.1, 0.5
 _TOTAL_MASS = _POLE_MASS + _CART_MASS
@@ -18,24 +17,21 @@ _ANGLE_LIMIT, _PLACE_LIMIT = 12 * 2 * math.pi / 360, 2.4
 _START = 0.05
 
 
-def _draws(stream: np.random.Generator, limit: int) -> Array:
+def _draw_start(stream: np.random.Generator) -> Array:
     return stream.uniform(low=-_START, high=_START, size=(4,))
 
 
-@device
 def _start(state: Any, draws: Any) -> None:
     for index in range(4):
         state[index] = draws[index]
 
 
-@device
 def _observe(state: Any, observation: Any) -> None:
     for index in range(4):
         observation[index] = np.float32(state[index])
 
 
-@device
-def _step(state: Any, choice: int, action: Any, draws: Any) -> tuple[float, bool]:
+def _step(state: Any, choice: int, action: Any, draws: Any, first: int) -> tuple[float, bool]:
     x, x_dot, theta, theta_dot = state[0], state[1], state[2], state[3]
     force = _FORCE if choice == 1 else -_FORCE
     cos, sin = math.cos(theta), math.sin(theta)
@@ -51,15 +47,17 @@ def _step(state: Any, choice: int, action: Any, draws: Any) -> tuple[float, bool
     return 1.0, x < -_PLACE_LIMIT or x > _PLACE_LIMIT or theta < -_ANGLE_LIMIT or theta > _ANGLE_LIMIT
 
 
-RULES = Rules(
-    name="cart_pole",
-    state_size=4,
-    observation_size=4,
-    action_size=0,
-    draws=_draws,
-    start=_start,
-    observe=_observe,
-    number=no_number,
-    step=_step,
-    math_functions=("cos", "sin"),
-)
+RULES = {
+    "CartPole-v1": Rules(
+        name="cart_pole",
+        state_size=4,
+        observation_size=4,
+        start=_start,
+        step=_step,
+        observe=_observe,
+        number=no_number,
+        draws_at_start=4,
+        draw_start=_draw_start,
+        math_functions=("cos", "sin"),
+    )
+}

@@ -1,8 +1,8 @@
-"""FrozenLake-v1: a slippery lake of 4 × 4 cells."""
+"""What FrozenLake-v1 is: a slippery lake of 4 × 4 cells."""
 
 from __future__ import annotations
 
-from dressage.envs.plain.base import PlainEnvironment, choice, common_fields, derived, number_of, one_hot
+from dressage.envs.plain import PlainEnvironment, choice, common_fields, derived, number_of, one_hot
 
 _SIZE = 4
 _MAP = ("SFFF", "FHFH", "FFFH", "HFFG")
@@ -17,7 +17,6 @@ def _words(cell: int) -> str:
 _CELLS = _SIZE * _SIZE
 
 _LAKE = PlainEnvironment(
-    env_id="FrozenLake-v1",
     title="slippery frozen lake of 4 × 4 cells",
     description=(
         "An agent walks over a frozen lake of 4 × 4 cells from the start, cell 0, to the goal, cell 15, without "
@@ -42,4 +41,4 @@ _LAKE = PlainEnvironment(
     ),
 )
 
-ENVIRONMENTS = {_LAKE.env_id: _LAKE}
+WORDS = {"FrozenLake-v1": _LAKE}
