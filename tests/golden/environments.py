@@ -62,13 +62,13 @@ def record_author() -> Files:
 def record_episodes() -> Files:
     """Record seeded episodes of Gymnasium's classes and of the compiled batches."""
     from dressage.envs import EnvOptions, load_card
-    from dressage.envs.small import IDS
+    from dressage.envs.small import OWN
     from dressage.episodes.lockstep import CompiledSimulation
 
     episodes: dict[str, Any] = {}
-    for env_id in (*_COMPILED, *IDS):
+    for env_id in (*_COMPILED, *OWN):
         card = load_card(env_id)
-        single = [_one_by_one(env_id, seed, small=env_id in IDS) for seed in range(_EPISODES)]
+        single = [_one_by_one(env_id, seed, small=env_id in OWN) for seed in range(_EPISODES)]
         batch = _together(CompiledSimulation(env_id, EnvOptions()), card, env_id)
         episodes[env_id] = {
             "gymnasium": [digest(rows) for rows in single],
