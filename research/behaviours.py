@@ -14,7 +14,7 @@ from dressage.experiments.analysis import Analysis
 from dressage.experiments.pictures import file_name
 from dressage.experiments.records import Record
 from dressage.experiments.report import table
-from dressage.sdk.durations import duration
+from dressage.sdk.texts import duration
 from dressage.statistics import CONFIDENCE, Summary, summary
 
 _GAP = 2

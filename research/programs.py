@@ -18,8 +18,7 @@ from dressage.experiments import pictures, report
 from dressage.experiments.analysis import Analysis, Results
 from dressage.experiments.records import Record
 from dressage.experiments.report import table
-from dressage.sdk.durations import duration
-from dressage.sdk.texts import counted
+from dressage.sdk.texts import counted, duration
 from dressage.statistics import Array, Interval, ShareDifference, mean_curve, share_difference, wilson
 
 from research.published import Published, published_numbers, score_table

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.cli.summary import state_name
+from dressage.sdk.results import state_name
 from dressage.sdk.texts import counted, short
 
 Curves = Mapping[int, Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]]

@@ -16,10 +16,10 @@ from dressage.cli import output
 from dressage.cli.benchmark_report import Curves, write_report
 from dressage.cli.listings import cut
 from dressage.cli.options import CaseOptions
-from dressage.cli.summary import state_name
 from dressage.client.names import environment_name
 from dressage.local.connection import Connection, ServerOptions, execute
 from dressage.sdk.files import read_source
+from dressage.sdk.results import state_name
 from dressage.sdk.specs import make_spec
 from dressage.sdk.texts import short
 

@@ -15,8 +15,7 @@ from dressage.experiments.driver import Driver, Outcome
 from dressage.experiments.records import Record, ResultFolder
 from dressage.experiments.schema import load_experiment
 from dressage.local.connection import Connection, ServerOptions, execute
-from dressage.sdk.durations import duration
-from dressage.sdk.texts import counted, mean_text
+from dressage.sdk.texts import counted, duration, mean_text
 
 SUFFIXES = (".yaml", ".yml")
 DEFAULT_PARALLEL = 2

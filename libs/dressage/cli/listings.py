@@ -15,9 +15,8 @@ from dressage.cli import output, run, search_listing, summary
 from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
 from dressage.sdk import screen
-from dressage.sdk.durations import duration
-from dressage.sdk.lengths import course_text, warm_start_text
-from dressage.sdk.texts import counted, score_text, short
+from dressage.sdk.results import Result, collect, state_now
+from dressage.sdk.texts import counted, course_text, duration, score_text, short, warm_start_text
 
 _INTENT_SHOWN = 48
 
@@ -28,7 +27,7 @@ class Listed:
 
     session: pb.Session
     state: str
-    """See `summary.state_now`."""
+    """Its state as `state_now` returns it."""
     flags: str
     """Options with which another command uses the same server."""
 
@@ -39,7 +38,7 @@ def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaita
     async def work(connection: Connection) -> list[Listed]:
         entries: list[Listed] = []
         async for session in connection.client.list_sessions(show_deleted=show_deleted, page_size=min(limit, 1000)):
-            entries.append(Listed(session, summary.state_now(session, connection), connection.flags))
+            entries.append(Listed(session, state_now(session, connection), connection.flags))
             if len(entries) == limit:
                 break
         return entries
@@ -119,31 +118,26 @@ def cut(text: str) -> str:
     return joined if len(joined) <= _INTENT_SHOWN else joined[: _INTENT_SHOWN - 1] + "…"
 
 
-def session(name: str) -> Callable[[Connection], Awaitable[dict[str, Any]]]:
-    """Return a function that gets a session with its iterations."""
+def session(name: str) -> Callable[[Connection], Awaitable[tuple[Result, list[dict[str, Any]]]]]:
+    """Return a function that gets the result of a session and its iterations, as JSON values."""
 
-    async def work(connection: Connection) -> dict[str, Any]:
-        facts = await summary.collect(await connection.client.get_session(name), connection)
-        iterations = [iteration async for iteration in connection.client.list_iterations(name)]
-        facts["iterations"] = [output.message_dict(iteration) for iteration in iterations]
-        return facts
+    async def work(connection: Connection) -> tuple[Result, list[dict[str, Any]]]:
+        result = await collect(await connection.client.get_session(name), connection)
+        return result, [output.message_dict(entry) async for entry in connection.client.list_iterations(name)]
 
     return work
 
 
-def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
-    """Print a session with its iterations."""
+def print_session(result: Result, iterations: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Print a session with its iterations, given as JSON values."""
     if as_json:
-        output.print_json(facts)
+        output.print_json({**summary.result_dict(result), "iterations": iterations})
         return
-    spec = facts["session"].get("spec", {})
-    print(
-        f"{spec.get('intent', '')}  in {short(spec.get('environment', ''))}, model {spec.get('model') or 'default'}\n"
-    )
-    output.console().print(summary.text(facts))
+    print(f"{result.intent}  in {result.environment}, model {result.message.spec.model or 'default'}\n")
+    summary.print_result(result)
     print()
-    if any(search_listing.is_search(iteration) for iteration in facts["iterations"]):
-        search_listing.print_iterations(facts["iterations"])
+    if any(search_listing.is_search(iteration) for iteration in iterations):
+        search_listing.print_iterations(iterations)
         return
     rows = [
         (
@@ -155,7 +149,7 @@ def print_session(facts: dict[str, Any], *, as_json: bool) -> None:
             _change(iteration),
             iteration.get("failure", {}).get("message", "") or iteration.get("judgment", {}).get("diagnosis", ""),
         )
-        for iteration in facts["iterations"]
+        for iteration in iterations
     ]
     output.print_table(
         ("iteration", "phase", "author", "score", "repairs", "change", "diagnosis"), rows, empty="no iterations"
@@ -170,7 +164,7 @@ def watch(
     async def work(connection: Connection) -> int:
         if as_json:
             await _print_events(name, connection)
-            return _status(await connection.client.get_session(name), fail_below)
+            return _status(await collect(await connection.client.get_session(name), connection), fail_below)
         session = await connection.client.get_session(name)
         try:
             await run.show(session.name, connection, as_json=False, detail=detail)
@@ -180,17 +174,16 @@ def watch(
             else:
                 run.print_remark(f"\n{session.name} continues\n{run.hints(session.name, connection)}")
             raise
-        session = await connection.client.get_session(name)
-        facts = await summary.collect(session, connection, curve=await run.curve(session, connection))
-        output.console().print(summary.text(facts))
-        return _status(session, fail_below)
+        result = await run.result_of(await connection.client.get_session(name), connection)
+        summary.print_result(result)
+        return _status(result, fail_below)
 
     return work
 
 
-def _status(session: pb.Session, fail_below: float | None) -> int:
+def _status(result: Result, fail_below: float | None) -> int:
     """Return the exit status of a command that only follows a session: 0, or 3 for a low score."""
-    return 0 if fail_below is None else summary.exit_code(session, fail_below=fail_below)
+    return 0 if fail_below is None else summary.exit_code(result, fail_below=fail_below)
 
 
 async def _print_events(name: str, connection: Connection) -> None:
@@ -233,13 +226,12 @@ def resume(
                 print(f"{resumed.name} continues\n{run.hints(resumed.name, connection)}")
             return 0
         await run.show(resumed.name, connection, as_json=as_json, detail=detail, earlier=earlier)
-        ended = await connection.client.get_session(name)
-        facts = await summary.collect(ended, connection, curve=await run.curve(ended, connection))
+        result = await run.result_of(await connection.client.get_session(name), connection)
         if as_json:
-            output.print_json(facts)
+            output.print_json(summary.result_dict(result))
         else:
-            output.console().print(summary.text(facts))
-        return summary.exit_code(ended, fail_below=fail_below)
+            summary.print_result(result)
+        return summary.exit_code(result, fail_below=fail_below)
 
     return work
 

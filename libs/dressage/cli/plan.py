@@ -7,10 +7,9 @@ from typing import Any
 
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli import output
-from dressage.sdk.durations import duration
 from dressage.sdk.methods import REWARD
 from dressage.sdk.preflight import TEMPLATE
-from dressage.sdk.texts import counted, short
+from dressage.sdk.texts import counted, duration, short
 from dressage.training.hyperparameters import STEP_FACTORS
 
 _MAX_SETTING = 60

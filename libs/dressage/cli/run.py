@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from dressage import errors
@@ -22,7 +21,7 @@ from dressage.api.v1 import session_pb2
 from dressage.cli import output, plan, summary
 from dressage.local.connection import Connection, ServerOptions, connect, refuse_unusable
 from dressage.sdk import preflight, progress, screen, texts
-from dressage.sdk.curve_file import Picture
+from dressage.sdk.results import Result, collect
 
 _CANCEL_SECONDS = 60.0
 _INTERRUPTED = 130
@@ -65,26 +64,19 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
             ended, code = await follow(session.name, connection, output_options, signals=signals)
         if code == _TERMINATED and connection.kind == "stack":
             connection = replace(connection, read_only=True)  # no process continues it after this one
-        result = await summary.collect(ended, connection, curve=await curve(ended, connection))
+        result = await result_of(ended, connection)
         if output_options.as_json:
-            output.print_json(document | result)
+            output.print_json(document | summary.result_dict(result))
         else:
-            output.console().print(summary.text(result))
-        return code if code is not None else summary.exit_code(ended, fail_below=output_options.fail_below)
+            summary.print_result(result)
+        return code if code is not None else summary.exit_code(result, fail_below=output_options.fail_below)
 
 
-async def curve(session: session_pb2.Session, connection: Connection, *, path: Path | None = None) -> Picture | None:
-    """Draw the learning curves of the best training; None if there is no policy.
+async def result_of(session: session_pb2.Session, connection: Connection) -> Result:
+    """Return the result of a session with its learning curve, which is drawn next to the policy."""
+    from dressage.sdk.curve_pictures import learning_curve  # imports numpy
 
-    :param path: of the picture; by default next to the policy.
-    """
-    if not session.best_policy:
-        return None
-    from dressage.sdk import curves, search_curves
-
-    if progress.is_search(session):
-        return await search_curves.save(session, connection, path=path)
-    return await curves.save(session, connection, path=path)
+    return await collect(session, connection, await learning_curve(session, connection))
 
 
 def _asker(output_options: OutputOptions) -> Callable[[str], bool] | None:

@@ -11,10 +11,12 @@ from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
-from dressage.cli import output, run, summary
+from dressage.cli import output
 from dressage.cli.guidance import proposal
 from dressage.cli.listings import lineage_parts
 from dressage.local.connection import Connection, ServerOptions, execute
+from dressage.sdk.curve_pictures import learning_curve
+from dressage.sdk.results import collect, rows
 from dressage.sdk.texts import score_text, short
 
 _MAX_VIDEOS = 3
@@ -51,15 +53,18 @@ def page(name: str) -> Callable[[Connection], Awaitable[str]]:
         ]
         tree = await connection.client.get_lineage(session.name)
         videos, left_out = await _videos(session, connection)
-        facts = await summary.collect(session, connection)
+        with tempfile.TemporaryDirectory(prefix="dressage-report-") as scratch:
+            curve = await learning_curve(session, connection, path=Path(scratch) / "curve.png")
+            picture = curve.picture.read_bytes() if curve is not None and curve.picture is not None else b""
+        result = await collect(session, connection, curve)
         return _render(
             {
                 **_head(session),
-                "results": summary.result_rows(facts),
-                "criteria": list(session.best_judgment.criteria),
+                "results": rows(result),
+                "criteria": result.judgment.criteria if result.judgment is not None else {},
                 "videos": videos,
                 "videos_left_out": left_out,
-                "curve": await _curve(session, connection),
+                "curve": base64.b64encode(picture).decode(),
                 "iterations": [_row(entry, best=entry.name == session.best_iteration) for entry in iterations],
                 "lineage": _tree(tree),
                 "lessons": [entry.text for entry in tree.lessons],
@@ -110,15 +115,6 @@ async def _videos(session: pb.Session, connection: Connection) -> tuple[list[dic
         videos.append({"data": base64.b64encode(data).decode(), "caption": caption})
     count = len(keys) - len(shown)
     return videos, f"{count} more videos are in the artifacts, at {folder}." if count else ""
-
-
-async def _curve(session: pb.Session, connection: Connection) -> str:
-    """Return the picture of the learning curve; empty if there is none."""
-    with tempfile.TemporaryDirectory(prefix="dressage-report-") as scratch:
-        picture = await run.curve(session, connection, path=Path(scratch) / "curve.png")
-        if picture is None or picture.path is None:
-            return ""
-        return base64.b64encode(picture.path.read_bytes()).decode()
 
 
 def _row(iteration: pb.Iteration, *, best: bool) -> dict[str, Any]:

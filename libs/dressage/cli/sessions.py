@@ -57,7 +57,7 @@ def show(session: SessionName, common: CommonOptions) -> None:
     """Show one session: state, scores, iterations, policy and video."""
     from dressage.cli import listings
 
-    listings.print_session(_execute(listings.session(session), common), as_json=common.as_json)
+    listings.print_session(*_execute(listings.session(session), common), as_json=common.as_json)
 
 
 @app.command()
@@ -261,15 +261,16 @@ def _act(
     :param ended_before: whether there is no effect on a session that has ended in another way.
     """
     from dressage.api.v1 import session_pb2
-    from dressage.cli import output, summary
+    from dressage.cli import output
     from dressage.client.aio import ENDED
+    from dressage.sdk.results import state_name, state_now
 
     async def work(connection: Connection) -> Any:
         session = await act(connection.client)
         if ended_before and session.state in ENDED and session.state != session_pb2.SESSION_STATE_CANCELLED:
-            return session, f"has ended before: {summary.state_name(session.state)}"
+            return session, f"has ended before: {state_name(session.state)}"
         name = f"{session.name.rpartition('/')[2]}{connection.flags}"
-        if needs_server and summary.state_now(session, connection) == "interrupted":
+        if needs_server and state_now(session, connection) == "interrupted":
             return session, f"{effect} once a server or `dressage sessions watch {name}` resumes it"
         if resume and session.state in ENDED:
             return session, f"{effect} once `dressage sessions resume {name}` continues it"

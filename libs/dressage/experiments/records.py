@@ -17,9 +17,10 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.artifacts import atomic
 from dressage.errors import InvalidArgument
 from dressage.experiments.cells import Cell, limits_of
-from dressage.sdk import methods, search_curves
-from dressage.sdk.durations import seconds_worked
+from dressage.sdk import curves, methods
 from dressage.sdk.progress import target as target_of
+from dressage.sdk.scores import SearchPoint
+from dressage.sdk.texts import seconds_worked
 
 RESULTS = "results.jsonl"
 ORDER = "order.json"
@@ -94,8 +95,8 @@ def record_of(
     :param machine: where the session ran.
     """
     report = session.report if session.HasField("report") else None
-    points = search_curves.points(iterations)
-    winners = search_curves.winner_scores(iterations)
+    points = curves.points(iterations)
+    winners = curves.winner_scores(iterations)
     cost = session.cost
     judgment = session.confirmation if session.HasField("confirmation") else session.best_judgment
     confirmed = session.confirmation.score if session.HasField("confirmation") else None
@@ -171,7 +172,7 @@ def _settings(spec: pb.SessionSpec) -> dict[str, Any]:
     return {"method": methods.method_of(spec), "model": spec.model, **values}
 
 
-def _thinned(points: Sequence[search_curves.SearchPoint]) -> list[search_curves.SearchPoint]:
+def _thinned(points: Sequence[SearchPoint]) -> list[SearchPoint]:
     """Return at most `_MAX_POINTS` points: the last one, and evenly spaced others."""
     if len(points) <= _MAX_POINTS:
         return list(points)

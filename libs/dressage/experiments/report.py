@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dressage.experiments.analysis import METRICS, Analysis, Comparison, Metric, Row
 from dressage.experiments.records import Record
-from dressage.sdk.durations import duration
-from dressage.sdk.texts import counted
+from dressage.sdk.texts import counted, duration
 from dressage.statistics import CONFIDENCE, Interval, Summary
 
 _SIGNIFICANT = 0.05

@@ -1,80 +1,57 @@
-"""The learning curves of a session's best training: loads them and writes the picture next to the policy.
+"""The learning curves of a session, loaded from its artifacts and iterations.
 
-Lines show training episodes, from ``metrics.jsonl`` of the members. Points show evaluations, which also exist if training was
-too short for an episode to end.
+Those of a training are returns and scores over environment steps, combined over the seeds of a config. They are from
+``metrics.jsonl`` of the members and from evaluations, which also exist if training was too short for an episode to end. A row
+of ``metrics.jsonl`` repeats the mean of the last episodes until another episode ends. Only rows in which an episode has ended
+are points, so that a curve has no steps where episodes end together.
+
+A search has no members and no metrics files: its iterations hold the candidates. Scores are mean returns on search seeds, so
+that the best of them is higher than the score on report seeds.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dressage.api.v1 import session_pb2 as pb
-from dressage.errors import DressageError, FailedPrecondition
+from dressage.errors import DressageError
 from dressage.local.connection import Connection
-from dressage.sdk.curve_data import Returns, combine, combine_evaluations, read_rows, scores, stock_returns
-from dressage.sdk.curve_file import CURVE_FILE, Picture
-from dressage.sdk.curve_picture import References, draw
-from dressage.sdk.texts import short
+from dressage.sdk.scores import SearchPoint, Series
 
 _POLICY = re.compile(r"^(?P<members>.+/assignments/[^/]+/members)/(?P<member>[^/]+)/policy$")
 _METRICS = re.compile(r"/members/(?P<config>[^/]+)-s\d+/metrics\.jsonl$")
 _MAX_BYTES = 64 * 2**20
-_NOTHING = "no episode ended and nothing was evaluated"
+_POINTS = 200
+
+Array = NDArray[np.float64]
+Rows = tuple[Array, Array]
+"""Steps and values of one member."""
 
 
-async def load_curves(session: pb.Session, connection: Connection) -> dict[str, Returns] | None:
+@dataclass(frozen=True)
+class Returns:
+    """The curves of one config; each may be missing."""
+
+    training: Series | None = None
+    """Returns under the proposed reward; so is `evaluation`."""
+    evaluation: Series | None = None
+    stock_training: Series | None = None
+    """Returns under the environment's reward; so is `stock_evaluation`."""
+    stock_evaluation: Series | None = None
+    score: Series | None = None
+    """Scores of the judge."""
+
+
+async def load_returns(session: pb.Session, connection: Connection) -> dict[str, Returns] | None:
     """Load the curves of the training that the best policy is from, by config; None where there is no such training."""
     match = _POLICY.match(session.best_policy)
     return None if match is None else await _load(match["members"], connection)
-
-
-def title(session: pb.Session) -> str:
-    """The title of the picture."""
-    environment = session.spec.environment.removeprefix("environments/")
-    return f"{_shortened(session.spec.intent)} · {environment}"
-
-
-async def save(session: pb.Session, connection: Connection, *, path: Path | None = None) -> Picture | None:
-    """Draw the curves of the training of the best policy; None if there is no such training.
-
-    :param path: of the picture; by default next to the policy if the artifacts are on this machine, else in the current folder.
-    """
-    curves = await load_curves(session, connection)
-    if curves is None:
-        return None
-    if path is not None:
-        return draw_to(curves, path, session)
-    policy = connection.local_path(session.best_policy)
-    name = f"learning-curve-{short(session.name)}.png"
-    return draw_to(curves, policy.parent / CURVE_FILE if policy is not None else Path(name).absolute(), session)
-
-
-def draw_to(curves: Mapping[str, Returns], path: Path, session: pb.Session) -> Picture:
-    """Draw the picture into a file; why there is none is in the result."""
-    if not curves:
-        return Picture(missing=_NOTHING)
-    try:
-        draw(curves, path, title=title(session), references=_references(session))
-    except FailedPrecondition as error:
-        if error.reason != "MISSING_PACKAGE":
-            raise
-        return Picture(missing=error.message)
-    except OSError as error:  # the summary is printed even if the picture cannot be written
-        return Picture(missing=f"the file cannot be written: {error}")
-    return Picture(path)
-
-
-def _references(session: pb.Session) -> References:
-    random = session.returns.random_mean if session.HasField("returns") else None
-    judged = session.HasField("best_judgment") and session.spec.pass_threshold > 0
-    return References(random, session.spec.pass_threshold if judged else None)
-
-
-def _shortened(text: str, limit: int = 70) -> str:
-    line = " ".join(text.split()).replace("$", r"\$")
-    return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 async def _load(prefix: str, connection: Connection) -> dict[str, Returns]:
@@ -124,3 +101,169 @@ async def _text(key: str, connection: Connection) -> str:
     except DressageError:
         return ""  # the curves of the other members can be drawn
     return b"".join(chunks).decode("utf-8", errors="replace")
+
+
+def read_rows(text: str, name: str = "episode_return") -> Rows:
+    """Return steps and values of one member where an episode has ended; incomplete lines are skipped.
+
+    :param name: of the metric.
+    """
+    points, ended = [], None
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        step, value, count = row.get("step"), row.get(name), row.get("episodes")
+        if count is not None and count == ended:
+            continue
+        ended = count
+        if isinstance(step, int | float) and isinstance(value, int | float):
+            points.append((float(step), float(value)))
+    table = np.array(points, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def combine(members: Sequence[Rows]) -> Series | None:
+    """Return mean and deviation over seeds, at steps where all of them have points; None if there are none."""
+    drawn = [(steps, values) for steps, values in members if len(steps)]
+    if not drawn:
+        return None
+    first, last = max(steps[0] for steps, _ in drawn), min(steps[-1] for steps, _ in drawn)
+    if first > last:
+        return None
+    grid = np.linspace(first, last, _POINTS if last > first else 1)
+    return _over_seeds(grid, np.stack([np.interp(grid, steps, returns) for steps, returns in drawn]))
+
+
+def proposed_returns(evaluation: pb.Evaluation) -> Sequence[float]:
+    """Return the returns of an evaluation under the proposed reward."""
+    return evaluation.proposed_returns
+
+
+def stock_returns(evaluation: pb.Evaluation) -> Sequence[float]:
+    """Return the returns of an evaluation under the environment's reward."""
+    return evaluation.returns
+
+
+def scores(evaluation: pb.Evaluation) -> Sequence[float]:
+    """Return the scores of the judged rollouts of an evaluation."""
+    return [rollout.judgment.score for rollout in evaluation.rollouts if rollout.HasField("judgment")]
+
+
+def combine_evaluations(
+    members: Sequence[pb.Member], values: Callable[[pb.Evaluation], Sequence[float]] = proposed_returns
+) -> Series | None:
+    """Return mean and deviation over seeds of the mean value of evaluations, at the steps that all evaluated members have.
+
+    :param values: of an evaluation; one without values is left out.
+    :return: None if there are none.
+    """
+    returns = [{e.env_step: float(np.mean(values(e))) for e in m.evaluations if len(values(e))} for m in members]
+    evaluated = [by_step for by_step in returns if by_step]
+    steps = sorted(set.intersection(*(set(by_step) for by_step in evaluated))) if evaluated else []
+    if not steps:
+        return None
+    table = np.array([[by_step[step] for step in steps] for by_step in evaluated])
+    return _over_seeds(np.array(steps, dtype=np.float64), table)
+
+
+def _over_seeds(steps: Array, values: Array) -> Series:
+    """Return the curve of (seeds, steps) values."""
+    deviation = values.std(axis=0, ddof=int(len(values) > 1))
+    return Series(steps.tolist(), values.mean(axis=0).tolist(), deviation.tolist(), len(values))
+
+
+# Searches.
+
+
+async def load_points(session: pb.Session, connection: Connection) -> list[SearchPoint]:
+    """Load the learning curve of a search."""
+    return points([iteration async for iteration in connection.client.list_iterations(session.name)])
+
+
+def points(iterations: Iterable[pb.Iteration]) -> list[SearchPoint]:
+    """Return the learning curve of a session; iterations without a score only count episodes and tokens.
+
+    :param iterations: in order; those of methods without candidates give no points.
+    """
+    curve: list[SearchPoint] = []
+    episodes = tokens = 0
+    best = float("-inf")
+    for iteration in iterations:
+        tokens += iteration.cost.input_tokens + iteration.cost.output_tokens
+        scores, played = _scores(iteration)
+        for within, score in scores:
+            best = max(best, score)
+            curve.append(SearchPoint(episodes + within, tokens, score, best))
+        episodes += played
+    return curve
+
+
+def winner_scores(iterations: Iterable[pb.Iteration]) -> list[float]:
+    """Return the mean return of the chosen candidate of each iteration, without those in which the trainer searched."""
+    scores = (None if iteration.parameters.search.evaluated else chosen_score(iteration) for iteration in iterations)
+    return [score for score in scores if score is not None]
+
+
+def chosen_score(iteration: pb.Iteration) -> float | None:
+    """Return the mean return of an iteration's chosen candidate; None for an iteration without one."""
+    candidates, chosen = candidates_of(iteration), chosen_of(iteration)
+    if not 1 <= chosen <= len(candidates):
+        return None
+    candidate = candidates[chosen - 1]
+    if isinstance(candidate, pb.CodeCandidate) and not candidate.HasField("mean_return"):
+        return None
+    return candidate.mean_return
+
+
+def candidates_of(iteration: pb.Iteration) -> Sequence[pb.ParameterCandidate] | Sequence[pb.CodeCandidate]:
+    """Return the candidates of an iteration; none for other methods."""
+    kind = iteration.WhichOneof("proposal")
+    if kind == "parameters":
+        return iteration.parameters.candidates
+    return iteration.code.candidates if kind == "code" else ()
+
+
+def chosen_of(iteration: pb.Iteration) -> int:
+    """Return the number of the chosen candidate, from 1; 0 if there is none."""
+    kind = iteration.WhichOneof("proposal")
+    if kind == "parameters":
+        return iteration.parameters.chosen
+    return iteration.code.chosen if kind == "code" else 0
+
+
+def episodes_of(iteration: pb.Iteration) -> int:
+    """Return the episodes of an iteration; 0 for methods that do not count them."""
+    kind = iteration.WhichOneof("proposal")
+    if kind == "parameters":
+        proposal = iteration.parameters
+        # The episodes of a proposal are without those of random candidates before it.
+        recorded = sum(len(candidate.returns) for candidate in proposal.candidates if not candidate.duplicate_of)
+        return max(proposal.episodes, proposal.search.episodes, recorded)
+    return iteration.code.episodes if kind == "code" else 0
+
+
+def _scores(iteration: pb.Iteration) -> tuple[list[tuple[int, float]], int]:
+    """Return scores with the episodes that the iteration had played by then, and all its episodes."""
+    played = episodes_of(iteration)
+    if iteration.WhichOneof("proposal") == "program":
+        return _program_scores(iteration.program)
+    search = iteration.parameters.search
+    if iteration.WhichOneof("proposal") == "parameters" and search.evaluated:
+        each = search.episodes / search.evaluated
+        scores = [(round(entry.evaluated * each), entry.score) for entry in search.improvements]
+        # The last point shows how long the search continued without an improvement.
+        return [*scores, (search.episodes, search.best_score)], played
+    score = chosen_score(iteration)
+    return ([] if score is None else [(played, score)]), played
+
+
+def _program_scores(proposal: pb.ProgramProposal) -> tuple[list[tuple[int, float]], int]:
+    """Return scores with the programs that the iteration had evaluated by then, and all of them."""
+    search = proposal.search
+    if not search.evaluated:
+        scores = [candidate.mean_return for candidate in proposal.candidates]
+        return list(enumerate(scores, start=1)), len(scores)
+    scored = [(entry.evaluated, entry.score) for entry in search.improvements]
+    return [*scored, (search.evaluated, search.best_score)], search.evaluated

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dressage.api.v1 import event_pb2, session_pb2
-from dressage.sdk import lengths
-from dressage.sdk.durations import duration
-from dressage.sdk.texts import counted, mean, return_text, score_text, short
+from dressage.sdk import texts
+from dressage.sdk.texts import counted, duration, mean, return_text, score_text, short
 
 PHASES = {
     session_pb2.PHASE_PROPOSE: "preparing the reward",
@@ -185,9 +184,9 @@ _WRITERS: dict[str, Any] = {
     "warning": lambda warning: f"warning: {warning.message}",
     "note_added": lambda given: _format_note(given),
     "screened": lambda screened: _format_screened(screened),
-    "training_stopped": lambda stopped: lengths.stopped_text(stopped.early_stop),
-    "training_extended": lambda extended: lengths.extended_text(extended.extension),
-    "warm_started": lambda started: lengths.warm_start_text(started.warm_start),
+    "training_stopped": lambda stopped: texts.stopped_text(stopped.early_stop),
+    "training_extended": lambda extended: texts.extended_text(extended.extension),
+    "warm_started": lambda started: texts.warm_start_text(started.warm_start),
     "approval_granted": lambda given: "approved" + (f": {given.note}" if given.note else ""),
     "artifact_written": lambda written: f"{written.kind}: {written.artifact}",
 }

@@ -10,10 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from dressage.api.v1 import session_pb2
-from dressage.sdk.durations import duration
 from dressage.sdk.event_lines import phase_text
 from dressage.sdk.progress import MemberView, View, evaluating, search_parts
-from dressage.sdk.texts import return_text, short
+from dressage.sdk.texts import duration, return_text, short
 
 _BAR_WIDTH = 24
 

@@ -1,11 +1,13 @@
-"""Typed results of sessions, as `dressage.run`, `dressage.train` and `dressage.result` return and notebooks show them."""
+"""The typed result of a session: of `dressage.run`, `dressage.train` and `dressage.result`, and behind what commands print.
+
+`Result` reads the session's message. Its rows of text are those of the terminal, the HTML report and notebooks.
+"""
 
 from __future__ import annotations
 
 import base64
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, cached_property
 from html import escape
 from pathlib import Path
@@ -13,136 +15,33 @@ from typing import TYPE_CHECKING
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
-from dressage.client.endpoints import Endpoint
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.local.connection import Connection
-from dressage.policies import Policy, ProgramPolicy
-from dressage.sdk.durations import seconds_worked
-from dressage.sdk.judged import judged_text
-from dressage.sdk.policy import load_path
 from dressage.sdk.progress import is_search, target
-from dressage.sdk.texts import mean_text
+from dressage.sdk.scores import CURVE_FILE, Cost, Judgment, LearningCurve, Report
+from dressage.sdk.texts import (
+    counted,
+    duration,
+    mean_text,
+    queue_text,
+    return_text,
+    saved_text,
+    score_text,
+    seconds_waited,
+    seconds_worked,
+    short,
+)
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a policy is imported when one is loaded, because commands that list sessions need none
+    from dressage.policies import Policy, ProgramPolicy
     from dressage.sdk.code_policy import SandboxedPolicy
-    from dressage.sdk.curve_data import Curve
-    from dressage.sdk.search_curves import SearchPoint
 
-_NO_POLICY = "NO_POLICY"
 _MAX_EMBEDDED_BYTES = 8 << 20
 """Larger files are named instead of embedded, because a notebook stores what it shows."""
-_COLOURS = {"succeeded": "#1a7f37", "exhausted": "#9a6700", "cancelled": "#9a6700", "failed": "#cf222e"}
+_ROUNDING = 1e-9
+"""By which the mean return of a program may differ from its target, as in `dressage.programs.families`."""
 
-
-@dataclass(frozen=True)
-class Judgment:
-    """A judge's result."""
-
-    score: float
-    """0 to 1; the mean over seeds where there are several."""
-    passed: bool
-    criteria: Mapping[str, float]
-    """Score of each criterion, 0 to 1."""
-    samples: tuple[float, ...]
-    """Score of each seed."""
-    interval: tuple[float, float] | None
-    """95 % interval of the score; None without samples."""
-    diagnosis: str
-    judged_by: str = ""
-    """``code``, ``code and video`` or ``video``."""
-    without_video: str = ""
-    """Why no video judge took part; empty if one did."""
-    rollouts: int = 0
-    """Number of judged rollouts."""
-    video_rollouts: int = 0
-    """Number of them that video judged."""
-    unjudged_rollouts: int = 0
-    """Number of recorded rollouts that the score leaves out, because nothing judged them."""
-    video_left_out: int = 0
-    """Number of deciding rollouts that video did not judge."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What calls of language models have cost."""
-
-    requests: int
-    input_tokens: int
-    output_tokens: int
-    dollars: float | None
-    """None where the price of a model is unknown."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """Returns of one config under the trained reward, over its seeds."""
-
-    steps: list[float]
-    """Environment steps of each member."""
-    mean: list[float]
-    deviation: list[float]
-    """Standard deviation over seeds; 0 for one seed."""
-    seeds: int
-
-
-@dataclass(frozen=True)
-class SearchSeries:
-    """Scores of a search, mean returns on search seeds, in the order of its iterations or improvements."""
-
-    episodes: list[int]
-    """Episodes until then."""
-    tokens: list[int]
-    """Tokens of model calls until then."""
-    score: list[float]
-    best: list[float]
-    """Highest score until then."""
-
-    @classmethod
-    def of(cls, points: Sequence[SearchPoint]) -> SearchSeries:
-        """The points as lists."""
-        return cls(
-            episodes=[point.episodes for point in points],
-            tokens=[point.tokens for point in points],
-            score=[point.score for point in points],
-            best=[point.best for point in points],
-        )
-
-
-@dataclass(frozen=True)
-class Report:
-    """Score of a search's policy on report seeds, which the search did not use."""
-
-    mean: float
-    """Mean return."""
-    interval: tuple[float, float]
-    """95 % bootstrap interval of the mean."""
-    returns: tuple[float, ...]
-    """Return of each episode."""
-    lengths: tuple[int, ...]
-    """Steps of each episode."""
-    first_seed: int
-    """Seed of the first episode; further seeds are consecutive."""
-    confirmations: int
-    """Candidates of the session that were played on report seeds."""
-    target: float | None
-    """Mean return from which the session succeeds."""
-
-
-@dataclass(frozen=True)
-class LearningCurve:
-    """The learning curves of a training, by config."""
-
-    training: Mapping[str, Series]
-    """Episodes of training, with sampled actions."""
-    evaluation: Mapping[str, Series]
-    """Evaluations of the deterministic policy."""
-    picture: Path | None
-    """The curves as a PNG file; None where matplotlib is not installed, or nothing can be drawn."""
-    search: SearchSeries | None = None
-    """Scores of a search; None for other methods."""
-
-    def _repr_html_(self) -> str:
-        return _image(self.picture) or "no picture"
+Row = tuple[str, str]
 
 
 class SessionFailed(DressageError):
@@ -162,72 +61,130 @@ def new_download_folder() -> Path:
     return Path(tempfile.mkdtemp(dir=_downloads().name))
 
 
-@dataclass(frozen=True)
-class Files:
-    """Where the artifacts of a session are."""
-
-    store: Path | None
-    """Folder of the artifact store, if it is on this machine."""
-    server: Endpoint
-
-    def fetch(self, key: str) -> Path:
-        """Return a file or a folder of the store; what is not on this machine is downloaded into a temporary folder.
-
-        :raises NotFound: if there is no such artifact.
-        :raises Unavailable: if the server cannot be reached.
-        """
-        if self.store is not None and (self.store / key).exists():
-            return self.store / key
-        folder = new_download_folder()
-        with Client.connect(self.server.url, self.server.token, trust=self.server.trust) as client:
-            written = client.download_artifacts(key, folder)
-        return written[0] if written == [folder / key.rpartition("/")[2]] else folder
+def state_name(state: pb.SessionState.ValueType) -> str:
+    """Return the name of a state: `succeeded`, `exhausted`, …"""
+    return pb.SessionState.Name(state).removeprefix("SESSION_STATE_").lower()
 
 
-@dataclass(frozen=True)
+def state_now(session: pb.Session, connection: Connection) -> str:
+    """Return the state, or `interrupted` if the session has not ended and no server continues it."""
+    pending = session.state in (pb.SESSION_STATE_PENDING, pb.SESSION_STATE_RUNNING)
+    return "interrupted" if pending and connection.read_only else state_name(session.state)
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """A session's result. In a notebook it shows its score, its judgment, its learning curve and its video."""
 
-    session: str
-    """Name of the session, ``sessions/ID``."""
-    state: str
-    """``succeeded``, ``exhausted`` (a budget or the iterations are used up), ``cancelled``; ``running`` with ``detach``."""
-    state_reason: str
-    intent: str
-    environment: str
-    method: str
-    score: float | None
-    """Score of the best iteration; for a search the mean return on report seeds. None before the first one, and for
-    `dressage.train`."""
-    goal: str
-    """The score to reach."""
-    passed: bool
-    """Whether the session reached its goal, also on fresh seeds."""
-    judgment: Judgment | None
-    """Of the best iteration; None without a judge."""
-    confirmation: Judgment | None
-    """Of the same policy on fresh seeds."""
-    reward_source: str
+    message: pb.Session
+    """The session, as the API describes it."""
+    connection: Connection
+    """Where its artifacts are."""
+    curve: LearningCurve | None = None
+    """Its learning curve; None if nothing was trained."""
+    reward_source: str = ""
     """Source of the best iteration's reward; empty for a method without one."""
-    stock_return: float | None
-    """Mean return of the policy over its evaluation, by the environment's own reward."""
-    env_steps: int
-    seconds: float | None
-    """From start to end, without the time in which nothing worked on it or it waited for an approval."""
-    cost: Cost
-    curve: LearningCurve | None
-    policy_key: str = field(repr=False)
-    """Key of the policy's bundle in the artifact store; empty if there is none."""
-    video_key: str = field(repr=False)
-    files: Files = field(repr=False)
-    report: Report | None = None
-    """Score on report seeds; None for methods that are no search."""
-    episodes: int = 0
-    """Episodes of a search, without those of the report."""
-    candidates: int = 0
-    """Candidates that a search evaluated."""
-    cache_hits: int = 0
-    """Candidates whose score was known from an earlier evaluation."""
+
+    @property
+    def session(self) -> str:
+        """Name of the session, ``sessions/ID``."""
+        return self.message.name
+
+    @property
+    def state(self) -> str:
+        """``succeeded``, ``exhausted`` (see `message.exhaustion_reason`) or ``cancelled``; before its end ``pending`` or
+        ``running``, and ``interrupted`` if no server continues it."""
+        return state_now(self.message, self.connection)
+
+    @property
+    def state_reason(self) -> str:
+        """Why the session is exhausted, cancelled or failed, as text."""
+        return self.message.state_reason
+
+    @property
+    def intent(self) -> str:
+        """The behaviour, in words."""
+        return self.message.spec.intent
+
+    @property
+    def environment(self) -> str:
+        """Id of the environment."""
+        return short(self.message.spec.environment)
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.message.method or "reward"
+
+    @property
+    def score(self) -> float | None:
+        """Score of the best iteration; for a search the mean return on report seeds. None before the first one, and for
+        `dressage.train`."""
+        if self.message.HasField("best_score"):
+            return self.message.best_score
+        return self.judgment.score if self.judgment is not None else None
+
+    @property
+    def goal(self) -> str:
+        """The score to reach."""
+        return self.message.goal
+
+    @property
+    def passed(self) -> bool:
+        """Whether the session reached its goal, also on fresh seeds."""
+        return self.message.state == pb.SESSION_STATE_SUCCEEDED and self.score is not None
+
+    @cached_property
+    def judgment(self) -> Judgment | None:
+        """Of the best iteration; None without a judge."""
+        return Judgment.of(self.message.best_judgment) if self.message.HasField("best_judgment") else None
+
+    @cached_property
+    def confirmation(self) -> Judgment | None:
+        """Of the same policy on fresh seeds."""
+        return Judgment.of(self.message.confirmation) if self.message.HasField("confirmation") else None
+
+    @cached_property
+    def report(self) -> Report | None:
+        """Score on report seeds; None for methods that are no search."""
+        return Report.of(self.message.report, target(self.message)) if self.message.HasField("report") else None
+
+    @property
+    def stock_return(self) -> float | None:
+        """Mean return of the policy over its evaluation, by the environment's own reward."""
+        return self.message.returns.mean if self.message.HasField("returns") else None
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of all iterations."""
+        return self.message.env_steps
+
+    @property
+    def seconds(self) -> float | None:
+        """From start to end, without the time in which nothing worked on it or it waited for an approval."""
+        return seconds_worked(self.message)
+
+    @property
+    def cost(self) -> Cost:
+        """What its model calls have cost."""
+        cost = self.message.cost
+        dollars = cost.dollars if cost.HasField("dollars") else None
+        return Cost(cost.requests, cost.input_tokens, cost.output_tokens, dollars)
+
+    @property
+    def episodes(self) -> int:
+        """Episodes of a search, without those of the report."""
+        return self.message.episodes
+
+    @property
+    def candidates(self) -> int:
+        """Candidates that a search evaluated."""
+        return self.message.candidates
+
+    @property
+    def cache_hits(self) -> int:
+        """Candidates whose score was known from an earlier evaluation."""
+        return self.message.cache_hits
 
     @cached_property
     def policy(self) -> Policy | SandboxedPolicy | ProgramPolicy:
@@ -235,9 +192,11 @@ class Result:
 
         :raises FailedPrecondition: if the session has none.
         """
-        if not self.policy_key:
-            raise FailedPrecondition(f"{self.session} has no policy (it is {self.state})", reason=_NO_POLICY)
-        return load_path(self.files.fetch(self.policy_key))
+        if not self.message.best_policy:
+            raise FailedPrecondition(f"{self.session} has no policy (it is {self.state})", reason="NO_POLICY")
+        from dressage.sdk.policy import load_path
+
+        return load_path(self.fetch(self.message.best_policy))
 
     @cached_property
     def video(self) -> Path | None:
@@ -246,9 +205,11 @@ class Result:
 
         :raises FailedPrecondition: if a package is missing that draws it.
         """
-        if self.video_key:
-            return self.files.fetch(self.video_key)
-        if self.method != "program" or not self.policy_key or not isinstance(self.policy, ProgramPolicy):
+        if self.message.best_video:
+            return self.fetch(self.message.best_video)
+        from dressage.policies import ProgramPolicy
+
+        if self.method != "program" or not self.message.best_policy or not isinstance(self.policy, ProgramPolicy):
             return None
         from dressage.sdk.program_pictures import draw_policy
 
@@ -256,168 +217,174 @@ class Result:
         draw_policy(self.policy, path)
         return path
 
+    @property
+    def picture(self) -> Path | None:
+        """The picture of the learning curve: the curve's, else an earlier one in the folder of the policy."""
+        if self.curve is not None and self.curve.picture is not None:
+            return self.curve.picture
+        policy = self.message.best_policy
+        return self.connection.local_path(f"{policy.rpartition('/')[0]}/{CURVE_FILE}") if policy else None
+
+    def fetch(self, key: str) -> Path:
+        """Return a file or a folder of the store; what is not on this machine is downloaded into a temporary folder.
+
+        :raises NotFound: if there is no such artifact.
+        :raises Unavailable: if the server cannot be reached.
+        """
+        local = self.connection.local_path(key)
+        if local is not None:
+            return local
+        folder, server = new_download_folder(), self.connection.client.endpoint
+        with Client.connect(server.url, server.token, trust=server.trust) as client:
+            written = client.download_artifacts(key, folder)
+        return written[0] if written == [folder / short(key)] else folder
+
     def __str__(self) -> str:
         score = "no score" if self.score is None else f"score {mean_text(self.score)}"
         return f"{self.session}: {self.state}, {score}, {self.environment}"
 
+    def __repr__(self) -> str:
+        return f"<Result {self}>"
+
     def _repr_html_(self) -> str:
-        return _result_html(self)
+        return _html(self)
 
 
-def collect(session: pb.Session, client: Client, connection: Connection, curve: LearningCurve | None) -> Result:
-    """The typed result of a session as it is now."""
-    judgment = _judgment(session.best_judgment) if session.HasField("best_judgment") else None
-    score = session.best_score if session.HasField("best_score") else judgment.score if judgment else None
-    return Result(
-        session=session.name,
-        state=pb.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower(),
-        state_reason=session.state_reason,
-        intent=session.spec.intent,
-        environment=session.spec.environment.removeprefix("environments/"),
-        method=session.method or "reward",
-        score=score,
-        goal=session.goal,
-        passed=session.state == pb.SESSION_STATE_SUCCEEDED and score is not None,
-        judgment=judgment,
-        confirmation=_judgment(session.confirmation) if session.HasField("confirmation") else None,
-        reward_source=_reward_source(session, client),
-        stock_return=session.returns.mean if session.HasField("returns") else None,
-        env_steps=session.env_steps,
-        seconds=seconds_worked(session),
-        cost=_cost(session.cost),
-        curve=curve,
-        policy_key=session.best_policy,
-        video_key=session.best_video,
-        files=Files(connection.artifacts, connection.client.endpoint),
-        report=_report(session) if session.HasField("report") else None,
-        episodes=session.episodes,
-        candidates=session.candidates,
-        cache_hits=session.cache_hits,
-    )
+async def collect(session: pb.Session, connection: Connection, curve: LearningCurve | None = None) -> Result:
+    """Return the result of a session as it is now.
+
+    :param curve: its learning curve, if it was loaded.
+    """
+    source = session.spec.reward.reward_source
+    if session.best_iteration and not is_search(session):
+        source = (await connection.client.get_iteration(session.best_iteration)).reward.source or source
+    return Result(session, connection, curve, source)
 
 
 def failure(session: pb.Session) -> SessionFailed:
-    """The error of a session that failed."""
+    """Return the error of a session that failed."""
     message, remedy = session.failure.message or session.state_reason or "it failed", session.failure.remedy
     more = f"{'' if message.endswith('.') else '.'} {remedy}" if remedy and remedy not in message else ""
     text = f"{session.name} failed: {message}{more}"
     return SessionFailed(text, reason=session.failure.reason or None, metadata={"session": session.name})
 
 
-def series(curves: Mapping[str, Curve | None]) -> dict[str, Series]:
-    """Curves as plain lists, by config; those that do not exist are left out."""
-    return {
-        name: Series(curve.steps.tolist(), curve.mean.tolist(), curve.deviation.tolist(), curve.seeds)
-        for name, curve in curves.items()
-        if curve is not None
-    }
+# Rows of text.
 
 
-def _judgment(message: pb.Judgment) -> Judgment:
-    samples: Sequence[float] = message.samples
-    return Judgment(
-        score=message.score,
-        passed=message.passed,
-        criteria={criterion.name: criterion.score for criterion in message.criteria},
-        samples=tuple(samples),
-        interval=(message.interval_low, message.interval_high) if samples else None,
-        diagnosis=message.diagnosis,
-        judged_by=message.judged_by,
-        without_video=message.without_video,
-        rollouts=message.rollouts,
-        video_rollouts=message.video_rollouts,
-        unjudged_rollouts=message.unjudged_rollouts,
-        video_left_out=message.video_left_out,
-    )
+def rows(result: Result) -> list[Row]:
+    """Return state, scores, returns and effort as texts; the state is the first."""
+    session = result.message
+    threshold = session.spec.pass_threshold or None
+    first, again = result.judgment, result.confirmation
+    table: list[Row] = [("state", ": ".join(filter(None, (result.state, _why(result)))))]
+    if result.report is not None:
+        table.append(("score", _report_text(result, result.report)))
+    elif first is not None:
+        table.append(("score", _judgment_text(first, threshold)))
+        table.append(("judged by", first.judged))
+    elif session.HasField("best_score"):
+        goal = f" (succeeds from {session.goal})" if session.goal else ""
+        table.append(("score", f"{score_text(session.best_score)}{goal}"))
+    if again is not None:
+        table.append(("confirmed", _judgment_text(again, threshold)))
+        table.append(("judged by", "" if first is not None and again.judged == first.judged else again.judged))
+    if session.HasField("returns"):
+        table += _return_rows(session.returns)
+    if is_search(session):
+        table.append(("search", _effort(session)))
+    if result.seconds is not None:
+        steps = counted(session.env_steps, "environment step")
+        saved = f" ({saved_text(session.env_steps_saved)})" if session.env_steps_saved else ""
+        waited = seconds_waited(session)
+        idle = f", not counting {duration(waited)} of waiting" if waited >= 1 else ""
+        table.append(("took", f"{duration(result.seconds)}{idle}, {steps}{saved}"))
+    return [(label, text) for label, text in table if text]
 
 
-def _report(session: pb.Session) -> Report:
-    message = session.report
-    return Report(
-        mean=message.mean,
-        interval=(message.interval_low, message.interval_high),
-        returns=tuple(message.returns),
-        lengths=tuple(message.lengths),
-        first_seed=message.first_seed,
-        confirmations=message.confirmations,
-        target=target(session),
-    )
+def waits_for_approval(result: Result) -> bool:
+    """Return whether a proposal of the session waits for an approval."""
+    return result.message.phase == pb.PHASE_APPROVE and result.state in ("running", "interrupted")
 
 
-def _cost(message: pb.Cost) -> Cost:
-    dollars = message.dollars if message.HasField("dollars") else None
-    return Cost(message.requests, message.input_tokens, message.output_tokens, dollars)
+def _why(result: Result) -> str:
+    """Return the reasons of a state; message and remedy of a failure are left out where the text before contains them."""
+    session = result.message
+    texts = [
+        queue_text(session.queue) if session.queue.place else "",
+        "waits for your approval" if waits_for_approval(result) else "",
+        session.state_reason,
+    ]
+    for part in (session.failure.message, session.failure.remedy):
+        if not any(part in text for text in texts):
+            texts.append(part)
+    return "; ".join(text.rstrip(".") for text in texts if text)
 
 
-def _reward_source(session: pb.Session, client: Client) -> str:
-    if not session.best_iteration or is_search(session):
-        return session.spec.reward.reward_source
-    return client.get_iteration(session.best_iteration).reward.source or session.spec.reward.reward_source
+def _judgment_text(judgment: Judgment, threshold: float | None) -> str:
+    text = score_text(judgment.score, threshold=threshold)
+    if judgment.spread is not None:
+        text += f" ± {judgment.spread:.2f} over {counted(len(judgment.samples), 'seed')}"
+    if judgment.interval is not None:
+        low, high = judgment.interval
+        text += f", 95 % interval {low:.2f} to {high:.2f}"
+    return f"{text} ({'passed' if judgment.passed else 'below the threshold'})"
+
+
+def _report_text(result: Result, report: Report) -> str:
+    """Return the score of a search: `498.2 over 100 episodes on report seeds, 95 % interval … (target 475: reached)`."""
+    program = result.method == "program"
+    text = f"{mean_text(report.mean)} over {counted(len(report.returns), 'episode')}"
+    text += f" on report {'states' if program else 'seeds'}"
+    text += f", 95 % interval {mean_text(report.interval[0])} to {mean_text(report.interval[1])}"
+    if report.target is None:
+        return text
+    reached = report.mean >= report.target - (_ROUNDING if program else 0.0)
+    return f"{text} (target {report.target:g}: {'reached' if reached else 'not reached'})"
+
+
+def _effort(session: pb.Session) -> str:
+    cached = f", {session.cache_hits:,} {{}} from the cache" if session.cache_hits else ""
+    if session.method == "program":
+        return f"{counted(session.candidates, 'program')}{cached.format('of them')}"
+    candidates = counted(session.candidates, "candidate")
+    return f"{counted(session.episodes, 'episode')}, {candidates}{cached.format('more')}"
+
+
+def _return_rows(returns: pb.ReturnSummary) -> list[Row]:
+    spread = f" ± {return_text(returns.std)} over seeds" if returns.std else ""
+    random = f"random policy {return_text(returns.random_mean)}"
+    table = [("return", f"{return_text(returns.mean)}{spread} ({random}), {counted(returns.episodes, 'episode')}")]
+    if returns.HasField("mean_speed"):
+        has_random = returns.HasField("random_mean_speed")
+        random = f" (random policy {returns.random_mean_speed:z.2f} m/s)" if has_random else ""
+        table.append(("speed", f"{returns.mean_speed:z.2f} m/s{random}"))
+    return table
 
 
 # HTML for notebooks: self-contained, with picture and video embedded.
 
 
-def _result_html(result: Result) -> str:
-    """The HTML of a session's result."""
-    score = "no score" if result.score is None else f"score {mean_text(result.score)}"
-    goal = f" (goal {escape(result.goal)})" if result.goal and result.score is not None else ""
-    colour = _COLOURS.get(result.state, "inherit")
-    facts = [
-        f"{result.env_steps:,} environment steps",
-        *([f"{result.seconds:.0f} s"] if result.seconds is not None else []),
-        *([f"{result.episodes:,} episodes, {result.candidates:,} candidates"] if result.candidates else []),
-        *([f"return {result.stock_return:.1f}"] if result.stock_return is not None else []),
-        *([f"{result.cost.dollars:.4f} $"] if result.cost.dollars else []),
-    ]
+def _html(result: Result) -> str:
+    """Return the HTML of a session's result."""
+    criteria = result.judgment.criteria if result.judgment is not None else {}
+    cost = [("cost", f"{result.cost.dollars:.4f} $")] if result.cost.dollars else []
     parts = [
         f"<h4>{escape(result.intent)} · {escape(result.environment)}</h4>",
-        f'<p><b style="color:{colour}">{escape(result.state)}</b>, <b>{score}</b>{goal}<br>{", ".join(facts)}<br>'
-        f"<code>{escape(result.session)}</code></p>",
-        _judgments(result),
-        _report_html(result.report),
-        _image(result.curve.picture) if result.curve is not None else "",
+        _table([("session", result.session), *rows(result), *cost]),
+        _table([(name, f"{score:.2f}") for name, score in criteria.items()]),
+        _image(result.picture),
         _video(result),
     ]
     return "\n".join(filter(None, parts))
 
 
-def _judgments(result: Result) -> str:
-    judgments = {"score": result.judgment, "fresh seeds": result.confirmation}
-    shown = {name: judgment for name, judgment in judgments.items() if judgment is not None}
-    if not shown:
-        return ""
-    criteria = dict.fromkeys(name for judgment in shown.values() for name in judgment.criteria)
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *shown))
-    rows = [("score", [_with_interval(judgment) for judgment in shown.values()])]
-    rows += [("judged by", [escape(judged_text(judgment)) for judgment in shown.values()])]
-    rows += [(name, [_number(judgment.criteria.get(name)) for judgment in shown.values()]) for name in criteria]
-    body = "".join(
-        f"<tr><td>{escape(name)}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for name, cells in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _report_html(report: Report | None) -> str:
-    if report is None:
-        return ""
-    low, high = map(mean_text, report.interval)
-    return f"<p>{len(report.returns)} episodes on report seeds, 95 % interval {low} to {high}</p>"
-
-
-def _with_interval(judgment: Judgment) -> str:
-    text = f"{judgment.score:.2f}"
-    if judgment.interval is not None:
-        text += f" ({judgment.interval[0]:.2f} to {judgment.interval[1]:.2f})"
-    return text
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _table(cells: list[Row]) -> str:
+    body = "".join(f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in cells)
+    return f"<table>{body}</table>" if body else ""
 
 
 def _image(path: Path | None) -> str:
-    """A PNG file as an ``img`` element; empty if there is none."""
     data = _embedded(path)
     return f'<img alt="learning curve" style="max-width:640px" src="data:image/png;base64,{data}">' if data else ""
 

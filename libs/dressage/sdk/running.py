@@ -26,8 +26,9 @@ from dressage.sdk import preflight, progress, screen, texts
 from dressage.sdk.argument_names import python_names
 from dressage.sdk.arguments import environment_id, own_environments, preserved_logging, server_options
 from dressage.sdk.criteria import parse_criteria
-from dressage.sdk.results import LearningCurve, Result, SearchSeries, collect, failure, new_download_folder, series
+from dressage.sdk.results import Result, collect, failure, new_download_folder
 from dressage.sdk.reward_source import Reward, reward_name, reward_source, source_text
+from dressage.sdk.scores import CURVE_FILE
 from dressage.sdk.specs import make_spec, make_training_spec, replay_spec
 
 _CANCEL_SECONDS = 60.0
@@ -259,27 +260,11 @@ def _result(place: _Place, name: str) -> Result:
     session = place.client.get_session(name)
     if session.state == pb.SESSION_STATE_FAILED:
         raise failure(session)
-    return collect(session, place.client, place.connection, _curve(place, session))
+    from dressage.sdk.curve_pictures import learning_curve
 
-
-def _curve(place: _Place, session: pb.Session) -> LearningCurve | None:
-    if not session.best_policy:
-        return None
-    from dressage.sdk import curves, search_curves
-    from dressage.sdk.curve_file import CURVE_FILE
-
-    policy = place.connection.local_path(session.best_policy)
-    folder = policy.parent if policy is not None else new_download_folder()
-    if progress.is_search(session):
-        points = place.loop.run(search_curves.load_points(session, place.connection))
-        picture = search_curves.draw_to(points, folder / CURVE_FILE, session)
-        return LearningCurve(training={}, evaluation={}, picture=picture.path, search=SearchSeries.of(points))
-    loaded = place.loop.run(curves.load_curves(session, place.connection))
-    if loaded is None:
-        return None
-    picture = curves.draw_to(loaded, folder / CURVE_FILE, session)
-    return LearningCurve(
-        training=series({config: returns.training for config, returns in loaded.items()}),
-        evaluation=series({config: returns.evaluation for config, returns in loaded.items()}),
-        picture=picture.path,
-    )
+    connection = place.connection
+    # A server's picture goes to a temporary folder, because a program's current folder is not for its pictures.
+    local = connection.local_path(session.best_policy) is not None
+    path = None if local else new_download_folder() / CURVE_FILE
+    curve = place.loop.run(learning_curve(session, connection, path=path))
+    return place.loop.run(collect(session, connection, curve))

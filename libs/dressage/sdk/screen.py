@@ -11,7 +11,7 @@ from typing import Literal, TextIO
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import event_lines, progress
 from dressage.sdk.checkpoints import Checkpoints
-from dressage.sdk.durations import seconds_waited
+from dressage.sdk.texts import seconds_waited
 from dressage.terminal import PrintableStream, make_console
 
 _PROGRESS_LINE_SECONDS = 10.0

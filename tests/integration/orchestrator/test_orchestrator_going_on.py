@@ -10,7 +10,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.api.v1 import session_service_pb2_grpc
-from dressage.sdk.lengths import course_text
+from dressage.sdk.texts import course_text
 from dressage.serving.channels import connect
 
 from tests.fakes import killing

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from dressage.api.v1 import session_pb2 as v1
-from dressage.cli import listings, summary
+from dressage.cli import listings
 from dressage.client import AsyncClient, CallPolicy
+from dressage.local.connection import Connection
 from dressage.sdk import event_lines, picture, progress, texts
+from dressage.sdk.results import collect, rows
 from dressage_orchestrator.database import sessions, workflows
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from hypothesis import given, settings
@@ -113,15 +115,8 @@ async def test_lists_and_summaries_show_the_place(
     listings.print_sessions([listings.Listed(waiting, "pending", "")], as_json=False)
     assert "pending (1 of 1 in the queue)" in capsys.readouterr().out
 
-    class Here:
-        read_only, flags = False, ""
-
-        @staticmethod
-        def local_path(_: str) -> None:
-            return None
-
-    facts = await summary.collect(waiting, Here())  # type: ignore[arg-type]
-    assert summary.result_rows(facts)[0][1].startswith("pending: waits in the queue (1 of 1): the server runs")
+    result = await collect(waiting, Connection(client, "remote", None))
+    assert rows(result)[0][1].startswith("pending: waits in the queue (1 of 1): the server runs")
 
 
 async def test_the_queue_outlives_the_server(client: AsyncClient, stack: Stack):

@@ -10,7 +10,7 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.sdk.lengths import warm_start_text
+from dressage.sdk.texts import warm_start_text
 from google.protobuf.json_format import ParseDict
 from grpc.aio import AioRpcError
 

@@ -10,11 +10,13 @@ import sys
 import numpy as np
 import pytest
 from dressage.api.v1 import artifact_service_pb2, session_pb2
-from dressage.cli import summary
+from dressage.cli import output, summary
 from dressage.errors import NotFound
 from dressage.installation import install_command
 from dressage.local.connection import Connection
-from dressage.sdk import curve_data, curves
+from dressage.sdk import curve_pictures, curves
+from dressage.sdk.results import Result
+from dressage.sdk.scores import CURVE_FILE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,19 +38,19 @@ def lines(points):
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.one_of(st.none(), st.floats(-1e9, 1e9))), max_size=20))
 def test_rows_are_read_as_written(points):
-    steps, values = curve_data.read_rows(lines(points) + '{"step": 5, "episode_ret')
+    steps, values = curves.read_rows(lines(points) + '{"step": 5, "episode_ret')
     assert list(zip(steps, values, strict=True)) == [(float(s), v) for s, v in points if v is not None]
 
 
 def test_seeds_are_combined_where_all_have_points():
     a = (np.array([100.0, 200.0, 400.0]), np.array([0.0, 1.0, 3.0]))
     b = (np.array([200.0, 300.0]), np.array([3.0, 4.0]))
-    curve = curve_data.combine([a, b, (np.zeros(0), np.zeros(0))])
+    curve = curves.combine([a, b, (np.zeros(0), np.zeros(0))])
     assert (curve.steps[0], curve.steps[-1], curve.seeds) == (200.0, 300.0, 2)
-    np.testing.assert_allclose(curve.mean, (curve.steps - 100) / 100 + 1.0)
+    np.testing.assert_allclose(curve.mean, (np.array(curve.steps) - 100) / 100 + 1.0)
     np.testing.assert_allclose(curve.deviation, np.sqrt(2))
-    assert curve_data.combine([]) is None
-    assert curve_data.combine([a, (np.array([900.0]), np.array([1.0]))]) is None
+    assert curves.combine([]) is None
+    assert curves.combine([a, (np.array([900.0]), np.array([1.0]))]) is None
 
 
 def member(config, seed, returns):
@@ -67,13 +69,13 @@ def test_evaluations_are_combined_at_the_steps_that_all_seeds_have():
         member("a", 1, {100: [4.0], 200: [7.0]}),
         member("a", 2, {}),
     ]
-    curve = curve_data.combine_evaluations(seeds)
+    curve = curves.combine_evaluations(seeds)
     np.testing.assert_array_equal(curve.steps, [100.0, 200.0])
     np.testing.assert_allclose(curve.mean, [3.0, 6.0])
     np.testing.assert_allclose(curve.deviation, np.sqrt(2))
     assert curve.seeds == 2
-    assert curve_data.combine_evaluations(seeds[2:]) is None
-    assert curve_data.combine_evaluations([member("a", 0, {1: [1.0]}), member("a", 1, {2: [1.0]})]) is None
+    assert curves.combine_evaluations(seeds[2:]) is None
+    assert curves.combine_evaluations([member("a", 0, {1: [1.0]}), member("a", 1, {2: [1.0]})]) is None
 
 
 def stored(folder):
@@ -120,18 +122,21 @@ def test_the_picture_is_next_to_the_policy_or_in_the_current_folder(tmp_path, mo
     monkeypatch.chdir(tmp_path / "here")
     connection = Connection(Client(tmp_path / "store"), "stack", tmp_path / "store" if local else None)
     seen = {}
-    monkeypatch.setattr(curves, "draw", lambda drawn, path, **rest: seen.update(drawn) or draw(drawn, path, **rest))
-    picture = asyncio.run(curves.save(session(), connection))
-    path = picture.path
+    monkeypatch.setattr(
+        curve_pictures, "draw_returns", lambda drawn, path, **rest: seen.update(drawn) or draw(drawn, path, **rest)
+    )
+    curve = asyncio.run(curve_pictures.learning_curve(session(), connection))
+    path = curve.picture
     expected = tmp_path / "store" / RUN / "fast-s1" / "learning_curve.png"
     assert path == (expected if local else tmp_path / "here" / "learning-curve-s1.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     fast = seen["fast"].training
     assert list(seen) == ["default", "fast"] and fast.seeds == 2 and seen["fast"].evaluation is None
-    np.testing.assert_allclose(fast.mean, 2 * fast.steps + 0.5)
+    np.testing.assert_allclose(fast.mean, 2 * np.array(fast.steps) + 0.5)
+    assert curve.training == {config: returns.training for config, returns in seen.items()} and not curve.evaluation
 
 
-draw = curves.draw
+draw = curve_pictures.draw_returns
 
 
 @pytest.fixture
@@ -152,7 +157,7 @@ def test_a_run_too_short_for_an_episode_to_end_shows_its_evaluations(tmp_path, f
     (metrics.parent / "policy").mkdir(parents=True)
     metrics.write_text(lines([(2048, None), (4096, None)]))
     connection = Connection(Client(tmp_path, [member("fast", 1, {2048: [1.0, 2.0], 4096: [4.0]})]), "stack", tmp_path)
-    assert asyncio.run(curves.save(session(), connection)).path.is_file()
+    assert asyncio.run(curve_pictures.learning_curve(session(), connection)).picture.is_file()
     axes = figures[0].axes[0]
     ((points, *_),) = axes.containers
     np.testing.assert_array_equal(points.get_xydata(), [[2048, 1.5], [4096, 4.0]])
@@ -164,7 +169,9 @@ def test_a_run_too_short_for_an_episode_to_end_shows_its_evaluations(tmp_path, f
 def test_a_training_is_a_line_and_its_evaluations_points_of_its_colour(tmp_path, figures):
     stored(tmp_path)
     evaluated = [member(config, seed, {450: [3.0], 900: [4.0]}) for config in ("default", "fast") for seed in range(2)]
-    asyncio.run(curves.save(session(), Connection(Client(tmp_path, evaluated[:3]), "stack", tmp_path)))
+    asyncio.run(
+        curve_pictures.learning_curve(session(), Connection(Client(tmp_path, evaluated[:3]), "stack", tmp_path))
+    )
     axes = figures[0].axes[0]
     points = [container[0] for container in axes.containers]
     lines = [line for line in axes.lines if line not in points]
@@ -179,35 +186,41 @@ def test_a_training_is_a_line_and_its_evaluations_points_of_its_colour(tmp_path,
     assert "standard deviation over seeds" in axes.get_ylabel()
 
 
-def summarised(picture, connection):
-    """The curve in the summary, as text and as JSON values."""
+@pytest.fixture
+def summarised(monkeypatch):
+    """A function that returns the curve in the summary, as text and as JSON values."""
     from rich.console import Console
 
-    facts = asyncio.run(summary.collect(session(), connection, curve=picture))
-    console = Console(width=400, file=io.StringIO())
-    console.print(summary.text(facts))
-    return [line.strip() for line in console.file.getvalue().splitlines() if line.startswith("curve")], facts
+    def summarise(curve, connection):
+        result = Result(session(), connection, curve)
+        console = Console(width=400, file=io.StringIO())
+        monkeypatch.setattr(output, "console", lambda: console)
+        summary.print_result(result)
+        shown = console.file.getvalue().splitlines()
+        return [line.strip() for line in shown if line.startswith("curve")], summary.result_dict(result)
+
+    return summarise
 
 
-def test_a_line_states_that_there_is_nothing_to_draw(tmp_path):
+def test_a_line_states_that_there_is_nothing_to_draw(tmp_path, summarised):
     connection = Connection(Client(tmp_path, [member("fast", 1, {})]), "stack", tmp_path)
-    picture = asyncio.run(curves.save(session(), connection))
+    picture = asyncio.run(curve_pictures.learning_curve(session(), connection))
     (line,), facts = summarised(picture, connection)
     assert line.split(maxsplit=1) == ["curve", "none, no episode ended and nothing was evaluated"]
     assert facts["learning_curve"] is None and facts["no_learning_curve"] == picture.missing
 
 
-def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path, monkeypatch):
+def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path, monkeypatch, summarised):
     stored(tmp_path)
     connection = Connection(Client(tmp_path), "stack", tmp_path)
-    assert asyncio.run(curves.save(session_pb2.Session(name="sessions/s1"), connection)) is None
+    assert asyncio.run(curve_pictures.learning_curve(session_pb2.Session(name="sessions/s1"), connection)) is None
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    picture = asyncio.run(curves.save(session(), connection))
-    assert picture.path is None and install_command("plots") in picture.missing
+    picture = asyncio.run(curve_pictures.learning_curve(session(), connection))
+    assert picture.picture is None and install_command("plots") in picture.missing
     (line,), _ = summarised(picture, connection)
     assert install_command("plots") in line
     # An earlier picture is named.
-    before = tmp_path / RUN / "fast-s1" / summary.CURVE_FILE
+    before = tmp_path / RUN / "fast-s1" / CURVE_FILE
     before.write_bytes(b"picture")
     (line,), facts = summarised(picture, connection)
     assert str(before) in line and facts["no_learning_curve"] == ""
@@ -216,8 +229,8 @@ def test_without_matplotlib_or_policy_there_is_no_picture_and_no_error(tmp_path,
 @pytest.mark.filterwarnings("error")
 def test_a_title_in_letters_that_the_font_lacks_is_no_cause_for_a_warning(tmp_path):
     pytest.importorskip("matplotlib")
-    curve = curve_data.combine([(np.array([1.0, 2.0]), np.array([0.0, 1.0]))])
-    curves.draw({"default": curves.Returns(curve)}, tmp_path / "c.png", title="\u8dd1\u5f97\u5feb")
+    curve = curves.combine([(np.array([1.0, 2.0]), np.array([0.0, 1.0]))])
+    curve_pictures.draw_returns({"default": curves.Returns(curve)}, tmp_path / "c.png", title="\u8dd1\u5f97\u5feb")
     assert (tmp_path / "c.png").is_file()
 
 
@@ -227,10 +240,10 @@ def test_episodes_that_end_together_make_no_staircase():
         {"step": step, "episode_return": float(step // 300), "episodes": step // 300 * 8}
         for step in range(100, 700, 100)
     ]
-    steps, returns = curve_data.read_rows("\n".join(map(json.dumps, rows)))
+    steps, returns = curves.read_rows("\n".join(map(json.dumps, rows)))
     np.testing.assert_array_equal(steps, [100.0, 300.0, 600.0])
     np.testing.assert_array_equal(returns, [0.0, 1.0, 2.0])
-    curve = curve_data.combine([(steps[1:], returns[1:])])
+    curve = curves.combine([(steps[1:], returns[1:])])
     assert np.all(np.diff(curve.mean) > 0)
 
 
@@ -244,7 +257,7 @@ def test_a_picture_has_the_environments_return_scores_and_references(tmp_path, f
     ended.spec.pass_threshold = 0.7
     ended.returns.random_mean = -3.5
     ended.best_judgment.score = 0.6
-    asyncio.run(curves.save(ended, Connection(Client(tmp_path, seeds), "stack", tmp_path)))
+    asyncio.run(curve_pictures.learning_curve(ended, Connection(Client(tmp_path, seeds), "stack", tmp_path)))
     proposed, stock, score = figures[0].axes
     assert [axes.get_ylabel().splitlines()[0] for axes in (stock, score)] == [
         "episode return under the environment's reward",

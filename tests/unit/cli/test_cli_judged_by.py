@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
-from dressage.cli import listings, summary
+from dressage.cli import listings, output
+from dressage.cli.summary import print_result
 from dressage.errors import InvalidArgument
-from dressage.sdk.durations import seconds_waited, seconds_worked
-from dressage.sdk.judged import judged_text
-from dressage.sdk.results import _judgment
+from dressage.local.connection import Connection
+from dressage.sdk.results import Result, rows
+from dressage.sdk.scores import Judgment
 from dressage.sdk.texts import score_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,39 +44,36 @@ CODE = pb.Judgment(
     ],
 )
 def test_a_judgment_states_what_judged_it(judgment: pb.Judgment, text: str) -> None:
-    assert judged_text(judgment) == judged_text(_judgment(judgment)) == text
+    assert Judgment.of(judgment).judged == text
 
 
-def table(first: pb.Judgment, second: pb.Judgment) -> str:
-    console = Console(width=160, record=True)
-    facts = {
-        "session": {"name": "sessions/s"},
-        "state": "succeeded",
-        "score": summary.judgment_dict(first),
-        "confirmation": summary.judgment_dict(second),
-        **dict.fromkeys(("returns", "seconds", "policy", "video", "learning_curve"), None),
-        "no_learning_curve": "",
-        "flags": "",
-    }
-    console.print(summary.text(facts))
-    return console.export_text()
+def result_of(session: pb.Session) -> Result:
+    return Result(session, Connection(None, "remote", None))  # type: ignore[arg-type]
 
 
-def test_the_final_table_states_the_time_worked_and_the_time_waited() -> None:
-    session = pb.Session(idle_seconds=7200, approval_wait_seconds=60)
+def judged_by(first: pb.Judgment, second: pb.Judgment) -> list[str]:
+    """The rows of what judged."""
+    session = pb.Session(state=pb.SESSION_STATE_SUCCEEDED, best_judgment=first, confirmation=second)
+    return [text for label, text in rows(result_of(session)) if label == "judged by"]
+
+
+def test_the_result_states_the_time_worked_and_the_time_waited() -> None:
+    session = pb.Session(state=pb.SESSION_STATE_SUCCEEDED, idle_seconds=7200, approval_wait_seconds=60)
     session.start_time.FromSeconds(1000)
     session.end_time.FromSeconds(1000 + 7260 + 185)
-    facts = {"session": {}, "state": "succeeded", "score": None, "confirmation": None, "returns": None}
-    times = {"seconds": seconds_worked(session), "seconds_waited": seconds_waited(session)}
-    rows = dict(summary.result_rows(facts | times))
-    assert rows["took"] == "3 min 05 s, not counting 2 h 01 min of waiting, 0 environment steps"
+    expected = "3 min 05 s, not counting 2 h 01 min of waiting, 0 environment steps"
+    assert dict(rows(result_of(session)))["took"] == expected
 
 
-def test_the_final_table_states_what_judged() -> None:
-    shown = table(BOTH, CODE)
-    assert "judged by  code and video (3 of 9 rollouts by video" in shown and "no video: template/v1 has no" in shown
-    assert table(BOTH, BOTH).count("judged by") == 1
-    assert "judged by" not in table(pb.Judgment(score=0.5), pb.Judgment(score=0.5))  # of an earlier version
+def test_the_result_states_what_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = judged_by(BOTH, CODE)
+    assert first.startswith("code and video (3 of 9 rollouts by video") and "no video: template/v1 has no" in second
+    assert len(judged_by(BOTH, BOTH)) == 1
+    assert judged_by(pb.Judgment(score=0.5), pb.Judgment(score=0.5)) == []
+    console = Console(width=160, record=True)
+    monkeypatch.setattr(output, "console", lambda: console)
+    print_result(result_of(pb.Session(name="sessions/s", best_judgment=BOTH)))
+    assert "judged by  code and video (3 of 9 rollouts by video" in console.export_text()
 
 
 def test_the_lineage_states_what_judged(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,14 +119,10 @@ def test_the_text_of_a_score_is_on_its_side_of_the_threshold(value: float, thres
 
 
 def test_a_score_just_below_the_threshold_does_not_read_as_reached() -> None:
-    judgment = summary.judgment_dict(pb.Judgment(score=0.6987, samples=[0.6987]))
-    facts = {
-        "session": {"spec": {"pass_threshold": 0.7}},
-        "state": "exhausted",
-        "score": judgment,
-        "confirmation": judgment,
-    }
-    rows = dict(summary.result_rows(facts | dict.fromkeys(("returns", "seconds"))))
-    assert rows["score"].startswith("0.699, ") and rows["confirmed"].endswith("(below the threshold)")
-    facts["session"] = {"spec": {"pass_threshold": 0.75}}
-    assert dict(summary.result_rows(facts | dict.fromkeys(("returns", "seconds"))))["score"].startswith("0.70, ")
+    judgment = pb.Judgment(score=0.6987, samples=[0.6987])
+    session = pb.Session(state=pb.SESSION_STATE_EXHAUSTED, best_judgment=judgment, confirmation=judgment)
+    session.spec.pass_threshold = 0.7
+    table = dict(rows(result_of(session)))
+    assert table["score"].startswith("0.699, ") and table["confirmed"].endswith("(below the threshold)")
+    session.spec.pass_threshold = 0.75
+    assert dict(rows(result_of(session)))["score"].startswith("0.70, ")

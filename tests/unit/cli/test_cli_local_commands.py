@@ -13,10 +13,10 @@ from dressage import errors
 from dressage.api.v1 import session_pb2, session_service_pb2
 from dressage.cli import doctor, plan, policies
 from dressage.cli.main import invoke
-from dressage.cli.summary import judgment_dict
 from dressage.local.stack import check_exposure
 from dressage.policies import load
 from dressage.sdk import evaluation
+from dressage.sdk.scores import Judgment
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -310,9 +310,9 @@ def test_nothing_is_served_to_others_without_a_token(address: str):
 
 
 def test_spread_is_the_sample_deviation():
-    facts = judgment_dict(session_pb2.Judgment(score=0.5, samples=[0.2, 0.5, 0.8]))
-    assert facts["spread"] == pytest.approx(np.std([0.2, 0.5, 0.8], ddof=1))
-    assert judgment_dict(session_pb2.Judgment(score=0.5))["interval"] is None
+    judgment = Judgment.of(session_pb2.Judgment(score=0.5, samples=[0.2, 0.5, 0.8]))
+    assert judgment.spread == pytest.approx(np.std([0.2, 0.5, 0.8], ddof=1))
+    assert Judgment.of(session_pb2.Judgment(score=0.5)).interval is None
 
 
 def test_a_plan_with_a_language_model_has_a_price_and_is_confirmed():

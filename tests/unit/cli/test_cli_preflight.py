@@ -15,6 +15,8 @@ from dressage.cli.main import invoke
 from dressage.client import AsyncClient
 from dressage.local.connection import Connection
 from dressage.sdk import preflight
+from dressage.sdk.results import Result
+from google.protobuf import duration_pb2
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator, Fault
 
@@ -120,37 +122,38 @@ async def test_interrupted_sessions_are_named_and_not_continued() -> None:
             assert await preflight.interrupted(Connection(client, "joined", None)) == []
 
 
-OWN_POLICY = {"model": "template/v1", "code": {"policy_source": "class Policy: …"}}
+OWN_POLICY = pb.SessionSpec(model="template/v1", code=pb.CodeSpec(policy_source="class Policy: …"))
+DOLLARS = pb.SessionSpec(budget=pb.Budget(dollars=0.5))
+MINUTES = pb.SessionSpec(budget=pb.Budget(wall_time=duration_pb2.Duration(seconds=90)))
 
 
-def facts(state: str, **session: Any) -> dict[str, Any]:
-    return {"session": {"name": "sessions/s1", **session}, "state": state}
+def exhausted(reason: str, **session: Any) -> pb.Session:
+    code = pb.ExhaustionReason.Value(f"EXHAUSTION_REASON_{reason}")
+    return pb.Session(state=pb.SESSION_STATE_EXHAUSTED, exhaustion_reason=code, **session)
+
+
+def failed(reason: str, **session: Any) -> pb.Session:
+    return pb.Session(state=pb.SESSION_STATE_FAILED, failure=pb.Failure(reason=reason), **session)
 
 
 @pytest.mark.parametrize(
-    ("given", "options"),
+    ("session", "options"),
     [
-        (facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_ITERATIONS"), [" --iterations 1"]),
-        (facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_NO_PROPOSAL"), []),
-        (facts("exhausted", spec={"reward": {"train_only": True}}), []),
-        (
-            facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_DOLLARS", spec={"budget": {"dollars": 0.5}}),
-            [" --budget-dollars 1"],
-        ),
-        (
-            facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_WALL_TIME", spec={"budget": {"wall_time": "90s"}}),
-            [" --budget-minutes 3"],
-        ),
-        (facts("failed", failure={"reason": "TEMPLATE_UNKNOWN_INTENT"}), []),
-        (facts("failed", failure={"reason": "LLM_UNAVAILABLE"}), [""]),
-        (facts("failed", failure={"reason": "NO_POLICY"}, spec={"model": "openai/m"}), [""]),
-        (facts("failed", failure={"reason": "NO_POLICY"}, spec=OWN_POLICY), []),
-        (facts("failed", failure={"reason": "PACK_NOT_INSTALLED"}, spec=OWN_POLICY), [""]),
-        (facts("exhausted", exhaustion_reason="EXHAUSTION_REASON_ITERATIONS", spec=OWN_POLICY), []),
-        (facts("cancelled"), [""]),
-        (facts("cancelled", spec={"model": "recorded/pole"}), []),
-        (facts("succeeded"), []),
+        (exhausted("ITERATIONS"), [" --iterations 1"]),
+        (exhausted("NO_PROPOSAL"), []),
+        (exhausted("ITERATIONS", spec=pb.SessionSpec(reward=pb.RewardSpec(train_only=True))), []),
+        (exhausted("DOLLARS", spec=DOLLARS), [" --budget-dollars 1"]),
+        (exhausted("WALL_TIME", spec=MINUTES), [" --budget-minutes 3"]),
+        (failed("TEMPLATE_UNKNOWN_INTENT"), []),
+        (failed("LLM_UNAVAILABLE"), [""]),
+        (failed("NO_POLICY", spec=pb.SessionSpec(model="openai/m")), [""]),
+        (failed("NO_POLICY", spec=OWN_POLICY), []),
+        (failed("PACK_NOT_INSTALLED", spec=OWN_POLICY), [""]),
+        (exhausted("ITERATIONS", spec=OWN_POLICY), []),
+        (pb.Session(state=pb.SESSION_STATE_CANCELLED), [""]),
+        (pb.Session(state=pb.SESSION_STATE_CANCELLED, spec=pb.SessionSpec(model="recorded/pole")), []),
+        (pb.Session(state=pb.SESSION_STATE_SUCCEEDED), []),
     ],
 )
-def test_resume_is_suggested_only_where_it_can_change_something(given: dict[str, Any], options: list[str]) -> None:
-    assert summary._resume(given) == options
+def test_resume_is_suggested_only_where_it_can_change_something(session: pb.Session, options: list[str]) -> None:
+    assert summary._resume(Result(session, Connection(None, "remote", None))) == options  # type: ignore[arg-type]

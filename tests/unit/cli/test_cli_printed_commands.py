@@ -17,6 +17,7 @@ from dressage.client import AsyncClient
 from dressage.local.connection import Connection
 from dressage.sdk.criteria import read_criteria
 from dressage.sdk.progress import View, advance
+from dressage.sdk.results import Result, rows
 
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
@@ -45,34 +46,21 @@ def test_the_install_command_follows_the_installation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("installed", [True, False])
 def test_an_export_to_sb3_is_suggested_only_where_torch_is(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "has_sb3", lambda: installed)
-    facts = {
-        "session": {"name": "sessions/s1"},
-        "flags": "",
-        "policy": {"path": "p"},
-        "video": None,
-        "state": "succeeded",
-    }
-    commands = [command for _, command in summary._next(facts)]
+    session = pb.Session(name="sessions/s1", state=pb.SESSION_STATE_SUCCEEDED, best_policy="p")
+    commands = summary.next_commands(Result(session, Connection(None, "remote", None)))  # type: ignore[arg-type]
     assert any("--format sb3" in command for command in commands) == installed
     assert any("--format onnx" in command for command in commands) != installed
 
 
 @pytest.mark.parametrize("state", ["running", "interrupted", "cancelled"])
 def test_approval_is_suggested_where_a_proposal_waits_for_it(state: str) -> None:
-    facts = {
-        "session": {"name": "sessions/s1", "phase": "PHASE_APPROVE"},
-        "flags": " --data-dir d",
-        "policy": None,
-        "video": None,
-        "state": state,
-        "score": None,
-        "confirmation": None,
-        "returns": None,
-        "seconds": None,
-    }
-    commands = [command for _, command in summary._next(facts)]
-    assert (commands[0] == "dressage sessions approve s1 --data-dir d") == (state != "cancelled")
-    assert ("waits for your approval" in summary.result_rows(facts)[0][1]) == (state != "cancelled")
+    connection = Connection(None, "stack", None, " --data-dir d", read_only=state == "interrupted")  # type: ignore[arg-type]
+    cancelled = state == "cancelled"
+    session = pb.Session(name="sessions/s1", phase=pb.PHASE_APPROVE)
+    session.state = pb.SESSION_STATE_CANCELLED if cancelled else pb.SESSION_STATE_RUNNING
+    result = Result(session, connection)
+    assert (summary.next_commands(result)[0] == "dressage sessions approve s1 --data-dir d") != cancelled
+    assert ("waits for your approval" in rows(result)[0][1]) != cancelled
     requested = event_pb2.Event(approval_requested=event_pb2.ApprovalRequested(iteration="sessions/s1/iterations/1"))
     view = View(session="sessions/s1", started=0.0, flags=" --data-dir d")
     assert advance(view, requested).lines == ("waits for approval: dressage sessions approve s1 --data-dir d",)

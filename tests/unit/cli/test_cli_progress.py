@@ -6,10 +6,10 @@ import pytest
 from dressage.api.v1 import event_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.sdk import event_lines, texts
-from dressage.sdk.durations import duration
 from dressage.sdk.event_lines import line
 from dressage.sdk.picture import render
 from dressage.sdk.progress import View, advance
+from dressage.sdk.texts import duration
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

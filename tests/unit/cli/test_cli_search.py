@@ -13,9 +13,12 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as pb
-from dressage.cli import guidance, listings, output, search_listing, summary
+from dressage.cli import guidance, listings, output, search_listing
 from dressage.cli.main import invoke
-from dressage.sdk import progress, screen, search_curves
+from dressage.local.connection import Connection
+from dressage.sdk import curves, progress, screen
+from dressage.sdk.curve_pictures import draw_search
+from dressage.sdk.results import Result, rows
 
 from tests.fakes.options import spec_of
 from tests.fakes.orchestrator import Background, FakeOrchestrator
@@ -93,8 +96,9 @@ def test_run_prints_the_score_on_report_seeds(server: Background, capsys: pytest
 
 @pytest.mark.parametrize(("method", "basis"), [("program", "report states"), ("code", "report seeds")])
 def test_a_score_states_what_it_is_measured_on(method: str, basis: str) -> None:
-    facts = {"score": 0.98, "report_returns": [1.0, 0.96], "interval": [0.96, 1.0], "target": 1.0}
-    text = summary._report({**facts, "session": {"method": method}})
+    session = pb.Session(method=method, goal="1", state=pb.SESSION_STATE_EXHAUSTED)
+    session.report.CopyFrom(pb.Report(mean=0.98, interval_low=0.96, interval_high=1.0, returns=[1.0, 0.96]))
+    text = dict(rows(Result(session, Connection(None, "remote", None))))["score"]  # type: ignore[arg-type]
     assert text == f"0.98 over 2 episodes on {basis}, 95 % interval 0.96 to 1.00 (target 1: not reached)"
 
 
@@ -117,7 +121,7 @@ def test_a_result_in_python_has_the_report(server: Background) -> None:
 
 def test_the_curve_has_score_and_best_by_episodes_and_tokens(tmp_path: Path) -> None:
     failed = pb.Iteration(number=2, code=pb.CodeProposal(episodes=4))
-    curve = search_curves.points(
+    curve = curves.points(
         [iteration(1, [3.0, 5.0], [9.0, 1.0], chosen=2, tokens=100), failed, iteration(3, [2.0], tokens=50)]
     )
     assert [(point.episodes, point.tokens, point.score, point.best) for point in curve] == [
@@ -126,9 +130,9 @@ def test_the_curve_has_score_and_best_by_episodes_and_tokens(tmp_path: Path) -> 
     ]
     session = ended()
     session.spec.intent = "balance $ the pole"
-    picture = search_curves.draw_to(curve, tmp_path / "deep" / "curve.png", session)
-    assert picture.path is not None and picture.path.read_bytes().startswith(b"\x89PNG")
-    assert search_curves.draw_to([], tmp_path / "none.png", session).missing == "no candidate was evaluated"
+    path = tmp_path / "deep" / "curve.png"
+    assert draw_search(curve, path, session) == "" and path.read_bytes().startswith(b"\x89PNG")
+    assert draw_search([], tmp_path / "none.png", session) == "no candidate was evaluated"
 
 
 def test_the_curve_of_a_search_by_the_trainer_has_its_improvements() -> None:
@@ -136,7 +140,7 @@ def test_the_curve_of_a_search_by_the_trainer_has_its_improvements() -> None:
     search.improvements.add(evaluated=1, score=3.0)
     search.improvements.add(evaluated=10, score=9.0)
     entry = pb.Iteration(number=1, parameters=pb.ParameterProposal(episodes=1000, search=search))
-    curve = search_curves.points([entry, iteration(2, [4.0])])
+    curve = curves.points([entry, iteration(2, [4.0])])
     assert [(point.episodes, point.best) for point in curve] == [(20, 3.0), (200, 9.0), (1000, 9.0), (1001, 9.0)]
 
 
@@ -161,11 +165,10 @@ def test_the_iterations_of_a_search_are_listed_with_candidates(
 
 
 def test_show_and_list_print_a_search(server: Background, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = {"session": output.message_dict(ended()), "state": "succeeded", "score": None, "iterations": []}
-    shown |= {"flags": "", "best_score": 1.0, "goal": "475", "confirmation": None, "returns": None, "seconds": None}
-    shown |= {"policy": None, "video": None, "learning_curve": None, "no_learning_curve": ""}
-    shown["session"]["name"] = "sessions/s1"
-    listings.print_session({**shown, "iterations": [output.message_dict(iteration(1, [4.0]))]}, as_json=False)
+    session = ended()
+    session.name = "sessions/s1"
+    result = Result(session, Connection(None, "remote", None))  # type: ignore[arg-type]
+    listings.print_session(result, [output.message_dict(iteration(1, [4.0]))], as_json=False)
     assert "4.00" in capsys.readouterr().out
     for arguments in (["list"], ["show", "s1"], ["lineage", "s1"], ["diff", "s1", "1", "2"], ["rollouts", "s1"]):
         invoke(RUN)

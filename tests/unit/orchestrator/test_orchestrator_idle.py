@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from dressage.api.v1 import session_pb2 as v1
-from dressage.sdk.durations import seconds_worked
+from dressage.sdk.texts import seconds_worked
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import workflows
 from dressage_orchestrator.database.engine import Database, sqlite_url

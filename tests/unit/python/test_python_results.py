@@ -95,7 +95,7 @@ def test_a_session_of_a_server_has_a_typed_result(server: Background, capsys: py
 
 def test_a_notebook_shows_score_judgment_curve_and_video(server: Background):
     html = dressage.run("balance & <run>", env="CartPole-v1", address=server.address, quiet=True)._repr_html_()
-    assert "succeeded" in html and "score 0.80" in html and "0.80 (0.70 to 0.90)" in html and "0.2500 $" in html
+    assert "succeeded" in html and "0.80 ± 0.14 over 2 seeds, 95 % interval 0.70 to 0.90" in html and "0.2500 $" in html
     assert "balance &amp; &lt;run&gt;" in html and "speed &lt;1&gt;" in html
     assert html.count("data:image/png;base64,iVBOR") == 1 and html.count("<video controls") == 1
 
