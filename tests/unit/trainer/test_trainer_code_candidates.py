@@ -178,8 +178,11 @@ async def test_feedback_that_fails_leaves_the_candidate_its_score(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(code_limits=pb.CodeLimits(act_seconds=-1.0)), "code_limits.act_seconds: invalid value (got -1.0)"),
-        (dict(code_limits=pb.CodeLimits(candidate_seconds=float("nan"))), "code_limits.candidate_seconds: invalid"),
+        (
+            dict(code_limits=pb.CodeLimits(act_seconds=-1.0)),
+            "code_limits.act_seconds: must be greater than or equal to 0 and",
+        ),
+        (dict(code_limits=pb.CodeLimits(candidate_seconds=float("nan"))), "code_limits.candidate_seconds: must be"),
         (
             dict(kept=["best"], seeds=range(99_999), environment="Humanoid-v5"),
             "kept: invalid value (got '99999000 steps')",

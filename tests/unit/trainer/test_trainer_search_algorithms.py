@@ -204,8 +204,8 @@ def test_cma_es_balances_the_pole_within_a_small_budget():
             dict(algorithm="cma_es", budget=100_001),
             "budget: .*at most 100000 candidates with 'cma_es'; use 'hill_climb'",
         ),
-        (dict(range=-1.0), "range: .*got -1.0.; expected a number from 0 to"),
-        (dict(step_size=float("nan")), "step_size: .*got nan"),
+        (dict(range=-1.0), "range: must be .*got -1.0"),
+        (dict(step_size=float("nan")), "step_size: must be .*got nan"),
     ],
 )
 def test_bad_searches_are_refused_by_name(changes, message):

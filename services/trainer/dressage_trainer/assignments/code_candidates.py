@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from dressage.policies.code import CODE, SOURCE_FILE, CodePolicy, load_code
 
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.kept import FIRST, episodes_by_label
-from dressage_trainer.assignments.requests import Evaluation, check_bundle, play_limits_of
+from dressage_trainer.assignments.requests import Evaluation, Task, check_bundle, play_limits_of
 from dressage_trainer.evaluation.code_player import (
     SANDBOX,
     CodeTask,
@@ -66,7 +66,7 @@ class CodeCandidates:
         self._request = context.assignment.evaluate
         self._limits = play_limits_of(self._request.code_limits)
         self._spaces = Spaces.of(evaluation.task.card)
-        self._records = bool(evaluation.kept or evaluation.kept_rollouts)
+        self._records = bool(self._request.kept or self._request.kept_rollouts)
         self._check_size()
         steps = min(_STEPS_AT_ONCE, _OBSERVED_BYTES // (8 * self._spaces.observation_size))
         self._batch = max(1, steps // evaluation.task.longest_episode)
@@ -76,7 +76,7 @@ class CodeCandidates:
 
     def _check_size(self) -> None:
         """Check that what is kept of the episodes fits into memory."""
-        card, steps = self._evaluation.task.card, len(self._evaluation.seeds) * self._evaluation.task.longest_episode
+        card, steps = self._evaluation.task.card, len(self._request.seeds) * self._evaluation.task.longest_episode
         sizes = {
             "kept": 8 * card.action_size * self._records,
             "feedback_source": 8 * card.observation_size * bool(self._request.feedback_source),
@@ -90,7 +90,7 @@ class CodeCandidates:
 
     def _part_size(self, cores: int) -> int:
         """Return the episodes of one process: few candidates leave cores idle unless their seeds are spread."""
-        task, seeds = self._evaluation.task, len(self._evaluation.seeds)
+        task, seeds = self._evaluation.task, len(self._request.seeds)
         if task.card.pack and PACKS[task.card.pack].single:
             return 1
         spread = -(-seeds // max(1, cores // len(self._request.candidates)))
@@ -99,7 +99,7 @@ class CodeCandidates:
 
     def _processes(self) -> int:
         """Return the processes with generated code that the assignment needs."""
-        parts_each = -(-len(self._evaluation.seeds) // self._part)
+        parts_each = -(-len(self._request.seeds) // self._part)
         return len(self._request.candidates) * (parts_each + bool(self._request.feedback_source))
 
     async def source_of(self, index: int, candidate: pb.Candidate) -> str | None:
@@ -158,7 +158,7 @@ class CodeCandidates:
             await self._record(task, candidate, message, [rows for part in played for rows in part.actions])
         if self._request.feedback_source:
             await self._summarize(message, [rows for part in played for rows in part.observations])
-        if self._evaluation.bundles:
+        if self._request.bundles:
             await self._store(candidate, source, message)
         return len(message.returns), sum(message.lengths)
 
@@ -190,7 +190,7 @@ class CodeCandidates:
 
         try:
             async with asyncio.TaskGroup() as group:
-                split = parts(self._evaluation.seeds, size=self._part)
+                split = parts(self._request.seeds, size=self._part)
                 tasks = [group.create_task(one(start, seeds)) for start, seeds in split]
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
@@ -200,11 +200,11 @@ class CodeCandidates:
         self, task: CodeTask, candidate: str, message: session_pb2.CandidateResult, actions: Sequence[np.ndarray]
     ) -> None:
         """Record the rollouts that are kept, store them, and add them to the result."""
-        chosen = [(FIRST, index) for index in range(min(self._evaluation.kept_rollouts, len(actions)))]
-        chosen += episodes_by_label(self._evaluation.kept, message.returns).items()
+        chosen = [(FIRST, index) for index in range(min(self._request.kept_rollouts, len(actions)))]
+        chosen += episodes_by_label(self._request.kept, message.returns).items()
         files: dict[str, Path] = {}
         for index in dict.fromkeys(place for _, place in chosen):
-            seed = self._evaluation.seeds[index]
+            seed = self._request.seeds[index]
             target = self._context.scratch / "rollouts" / candidate / f"{seed}.npz"
             async with self._slots, self._pool.borrow(task.environment) as player:
                 player.busy = True
@@ -242,7 +242,7 @@ class CodeCandidates:
     async def _store(self, candidate: str, source: str, message: session_pb2.CandidateResult) -> None:
         """Store the policy's bundle."""
         folder = self._context.scratch / "policies" / candidate
-        policy = code_policy(source, self._spaces, self._evaluation)
+        policy = code_policy(source, self._spaces, self._evaluation.task, self._request.provenance)
         policy.save(folder)
         prefix = f"candidates/{candidate}/policy"
         await put_files(self._context, {f"{prefix}/{name}": folder / name for name in (CARD_FILE, SOURCE_FILE)})
@@ -258,19 +258,19 @@ class _OnSeed(PolicyFailure):
         self.message = f"{error.message} (in the episode of seed {seed})"
 
 
-def code_policy(source: str, spaces: Spaces, evaluation: Evaluation) -> CodePolicy:
+def code_policy(source: str, spaces: Spaces, task: Task, provenance: Mapping[str, str]) -> CodePolicy:
     """Return the bundle of a code policy."""
     discrete = spaces.num_observations
     return CodePolicy(
         source=source,
-        environment=evaluation.task.card.id,
+        environment=task.card.id,
         observation_size=0 if discrete else spaces.observation_size,
         observation_count=discrete,
         num_actions=spaces.num_actions,
         action_low=spaces.low,
         action_high=spaces.high,
-        environment_options=dict(evaluation.task.options),
-        provenance=dict(evaluation.provenance),
+        environment_options=dict(task.options),
+        provenance=dict(provenance),
     )
 
 

@@ -94,21 +94,21 @@ class _Serving:
 
     def __init__(self, context: AssignmentContext, evaluation: Evaluation, pool: PlayerPool) -> None:
         self._context = context
-        self._evaluation = evaluation
+        self._evaluation, self._assignment = evaluation, context.assignment.evaluate
         self._pool = pool
         cores = max(1, context.assignment.cores)
         self._slots = asyncio.Semaphore(cores)
         self._result = pb.EvaluateResult()
-        candidates, seeds = len(context.assignment.evaluate.candidates), len(evaluation.seeds)
+        candidates, seeds = len(self._assignment.candidates), len(self._assignment.seeds)
         # Few candidates leave cores idle unless their seeds are spread.
         spread = -(-seeds // max(1, cores // candidates))
         self._rate = StepRate()
         self._code = _code_candidates(context, evaluation, pool, self._slots)
         self._part = max(1, min(spread, _STEPS_AT_ONCE // evaluation.task.longest_episode))
         self._program_task: ProgramTask | None = None
-        programs = any(one.WhichOneof("proposal") == "program" for one in context.assignment.evaluate.candidates)
+        programs = any(one.WhichOneof("proposal") == "program" for one in self._assignment.candidates)
         if programs and has_programs(evaluation.task.card.id):
-            self._program_task = program_evaluation(context.assignment.evaluate)
+            self._program_task = program_evaluation(self._assignment)
             self._part = spread
 
     def rate(self) -> float:
@@ -121,13 +121,13 @@ class _Serving:
         :raises DressageError: for a failure that no candidate caused.
         """
         context = self._context
-        proposals = {candidate.WhichOneof("proposal") for candidate in context.assignment.evaluate.candidates}
-        batched = context.assignment.evaluate.batched
+        proposals = {candidate.WhichOneof("proposal") for candidate in self._assignment.candidates}
+        batched = self._assignment.batched
         if context.compiled is not None and (batched or proposals & {"code", "program"}):
             await asyncio.to_thread(context.compiled.prepare_kernels, self._evaluation.task.card.id)
         todo = [
             (index, candidate)
-            for index, candidate in enumerate(self._context.assignment.evaluate.candidates)
+            for index, candidate in enumerate(self._assignment.candidates)
             if not self._context.finished(_item(candidate.id))
         ]
         pending = iter(todo)
@@ -237,16 +237,15 @@ class _Serving:
 
     async def _play(self, playable: _Playable) -> Played:
         """Play all episodes of a candidate; they are in the order of the seeds."""
-        evaluation = self._evaluation
 
         async def one(start: int, seeds: tuple[int, ...]) -> Played:
-            recorded = min(max(0, evaluation.kept_rollouts - start), len(seeds))
+            recorded = min(max(0, self._assignment.kept_rollouts - start), len(seeds))
             played = await self._request(playable, seeds, recorded=recorded, folder=str(start))
             self._result.episodes += len(played.returns)
             self._result.env_steps += sum(played.lengths)
             return played
 
-        split = parts(evaluation.seeds, size=self._part)
+        split = parts(self._assignment.seeds, size=self._part)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(one(start, tuple(seeds))) for start, seeds in split]
@@ -263,43 +262,35 @@ class _Serving:
     async def _trace(self, playable: _Playable, played: Played) -> str:
         """Return the episode of a program with the lowest return as text."""
         worst = int(np.argmin(played.returns))
-        traced = replace(playable, policy={**playable.policy, "trace": self._context.assignment.evaluate.trace})
-        seeds = [self._evaluation.seeds[worst]]
+        traced = replace(playable, policy={**playable.policy, "trace": self._assignment.trace})
+        seeds = [self._assignment.seeds[worst]]
         return (await self._request(traced, seeds, recorded=0, folder="trace")).trace
 
     async def _store(self, message: session_pb2.CandidateResult, playable: _Playable, played: Played) -> None:
         """Store the kept rollouts and the policy, and add them to the result."""
-        evaluation = self._evaluation
+        evaluation, assignment = self._evaluation, self._assignment
 
         async def record(index: int) -> Played:
-            return await self._request(playable, [evaluation.seeds[index]], recorded=1, folder=f"kept-{index}")
+            return await self._request(playable, [assignment.seeds[index]], recorded=1, folder=f"kept-{index}")
 
-        await store_rollouts(
-            self._context,
-            message,
-            played,
-            seeds=evaluation.seeds,
-            first=evaluation.kept_rollouts,
-            labels=evaluation.kept,
-            record=record,
-        )
-        if evaluation.bundles and playable.program and self._program_task is not None:
+        await store_rollouts(self._context, message, played, record=record)
+        if assignment.bundles and playable.program and self._program_task is not None:
             message.policy = await store_program(
                 self._context,
                 playable.id,
                 playable.program,
                 task=self._program_task,
-                states=evaluation.seeds,
-                provenance=evaluation.provenance,
+                states=assignment.seeds,
+                provenance=assignment.provenance,
             )
-        if evaluation.bundles and playable.parameters is not None and evaluation.policy is not None:
+        if assignment.bundles and playable.parameters is not None and evaluation.policy is not None:
             message.policy = await store_bundle(
                 self._context,
                 playable.id,
                 evaluation.policy,
                 playable.parameters,
                 task=evaluation.task,
-                provenance=evaluation.provenance,
+                provenance=assignment.provenance,
             )
 
 

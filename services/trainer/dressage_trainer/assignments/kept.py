@@ -27,7 +27,7 @@ Record = Callable[[int], Awaitable[Played]]
 def episodes_by_label(labels: Sequence[str], returns: Sequence[float]) -> dict[str, int]:
     """Return the index of the episode of each label; of equal ones the first.
 
-    :param labels: see `requests.LABELS`; ``median`` and ``nearest_mean``: the return nearest to it.
+    :param labels: those of ``EvaluateAssignment.kept``; ``median`` and ``nearest_mean``: the return nearest to it.
     :param returns: at least one.
     """
     values = np.asarray(returns, np.float64)
@@ -47,22 +47,18 @@ async def store_rollouts(
     message: session_pb2.CandidateResult,
     played: Played,
     *,
-    seeds: Sequence[int],
-    first: int,
-    labels: Sequence[str],
     record: Record,
 ) -> None:
-    """Record what is not recorded yet, upload the rollouts and add them to the result.
+    """Record what is not recorded yet, upload the rollouts that the assignment keeps and add them to the result.
 
     A rollout is stored once, as ``candidates/{id}/rollouts/{seed}.npz`` (a program's as ``.json``), and listed once for each of
     its labels.
 
     :param played: all episodes, in the order of the seeds; its recorded ones are used.
-    :param first: number of first seeds whose rollouts are kept.
-    :param labels: see `episodes_by_label`.
     """
-    chosen = [(FIRST, index) for index in range(min(first, len(seeds)))]
-    chosen += episodes_by_label(labels, played.returns).items()
+    evaluate = context.assignment.evaluate
+    chosen = [(FIRST, index) for index in range(min(evaluate.kept_rollouts, len(evaluate.seeds)))]
+    chosen += episodes_by_label(evaluate.kept, played.returns).items()
     recorded = {index: (path, played.returns[index]) for index, path in enumerate(played.rollouts)}
     files: dict[str, Path] = {}
     for label, index in chosen:
@@ -70,8 +66,10 @@ async def store_rollouts(
             again = await record(index)
             recorded[index] = (again.rollouts[0], again.returns[0])
         path, value = recorded[index]
-        key = f"candidates/{message.id}/rollouts/{seeds[index]}{path.suffix}"
+        key = f"candidates/{message.id}/rollouts/{evaluate.seeds[index]}{path.suffix}"
         files[key] = path
-        message.rollouts.add(artifact=key, label=label, seed=seeds[index], proposed_return=value, **{"return": value})
+        message.rollouts.add(
+            artifact=key, label=label, seed=evaluate.seeds[index], proposed_return=value, **{"return": value}
+        )
     await put_files(context, files)
     shutil.rmtree(context.scratch / "rollouts" / message.id, ignore_errors=True)

@@ -1,16 +1,15 @@
-"""Translate the protobuf of an assignment into checked values.
+"""What the processes of a trainer get from an assignment, and the checks that no rule of its proto can state.
 
 Train and score assignments become plain values for the sandboxed processes; their contents are checked there. Evaluate and
-search assignments are checked here. An invalid value raises `InvalidArgument`, whose message names the field, the value and
-what is expected.
+search assignments are validated by the rules in `run_service.proto`, and here against the environment's card. An invalid value
+raises `InvalidArgument`, whose message names the field, the value and what is expected.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -27,30 +26,21 @@ from dressage.policies.kinds import PolicySpec, kind
 from dressage.policies.kinds.spec import FEATURES
 from dressage.policies.sb3_baselines import BASELINES, training_episodes
 from dressage.programs.engine.trees import flatten
-from dressage.programs.families import MAX_STATE, TRACES, ProgramTask, program_task
+from dressage.programs.families import MAX_STATE, ProgramTask, program_task
 from dressage.programs.languages.store import language_code
 from dressage.programs.search.settings import Schedule
 from dressage.programs.syntax import to_text
+from dressage.serving.validation import MessageValidator
 from google.protobuf.message import Message
 
 from dressage_trainer.messages import MemberStart, MemberTask, TrainSpec
 from dressage_trainer.search.algorithms import ALGORITHMS, check_algorithm
 from dressage_trainer.search.messages import MAX_PARAMETERS, PROGRAM_ALGORITHMS, ProgramSearchTask, SearchTask
 
-MAX_SEEDS = 100_000
-LABELS = ("worst", "median", "best", "nearest_mean")
-"""Rollouts that may be kept by their return."""
-MAX_EPISODES = 10_000
-_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
 NEIGHBOURS = 250
-MAX_PROGRAMS = 10**12
-_MAX_INTEGER = 2**63 - 1
 _MAX_THREADS = 64
 _MAX_STORED = 1 << 24
 """Numbers of one small policy with its fixed weights, at most."""
-_MAX_CODE_SECONDS = 86_400.0
-_MAX_SCALE = 1e30
-"""Ten standard deviations of it are well within single precision."""
 
 
 # -- train and score
@@ -186,85 +176,32 @@ def policy_of(policy: pb.PolicySpec, card: EnvironmentCard) -> PolicySpec:
     return spec
 
 
-def check_count(name: str, value: int, *, least: int = 1, most: int = _MAX_INTEGER) -> int:
-    """Return the number if it is in the range.
-
-    :raises InvalidArgument: otherwise.
-    """
-    if not least <= value <= most:
-        expected = f"an integer of at least {least}" if most == _MAX_INTEGER else f"an integer from {least} to {most}"
-        raise InvalidArgument(field=name, value=value, expected=expected)
-    return value
-
-
 # -- evaluate
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A checked `EvaluateAssignment`."""
+    """What an `EvaluateAssignment` means for this environment."""
 
     task: Task
     policy: PolicySpec | None
     """Shape of the candidates that are parameters; None if there are none."""
-    seeds: tuple[int, ...]
-    kept_rollouts: int
-    kept: tuple[str, ...] = ()
-    """Labels of further rollouts to keep."""
-    bundles: bool = False
-    """Whether to store a policy of each candidate that is parameters or code."""
-    provenance: Mapping[str, str] = field(default_factory=dict)
 
 
 def evaluation_of(assignment: pb.EvaluateAssignment) -> Evaluation:
-    """Return the checked assignment. `parameters_of` and `check_bundle` check its candidates one by one.
+    """Return what a valid assignment means. `parameters_of` and `check_bundle` check its candidates one by one.
 
     :raises InvalidArgument: for anything that concerns all candidates.
     """
+    MessageValidator()(assignment)
     task = task_of(assignment.environment, assignment.options)
-    if not 1 <= len(assignment.seeds) <= MAX_SEEDS:
-        raise InvalidArgument(field="seeds", value=list(assignment.seeds[:3]), expected=f"1 to {MAX_SEEDS} seeds")
-    for index, seed in enumerate(assignment.seeds):
-        check_count(f"seeds[{index}]", seed, least=0)
-    if not assignment.candidates:
-        raise InvalidArgument(field="candidates", value=[], expected="at least one candidate")
-    ids: set[str] = set()
-    for index, candidate in enumerate(assignment.candidates):
-        if not _ID.match(candidate.id) or candidate.id in ids:
-            expected = "a unique id of 1 to 100 letters, digits and '_.-'"
-            raise InvalidArgument(field=f"candidates[{index}].id", value=candidate.id, expected=expected)
-        ids.add(candidate.id)
     small = any(candidate.WhichOneof("proposal") == "parameters" for candidate in assignment.candidates)
-    return Evaluation(
-        task=task,
-        policy=policy_of(assignment.policy, task.card) if small else None,
-        seeds=tuple(assignment.seeds),
-        kept_rollouts=check_count("kept_rollouts", assignment.kept_rollouts, least=0),
-        kept=_labels(assignment.kept),
-        bundles=assignment.bundles,
-        provenance=dict(assignment.provenance),
-    )
-
-
-def _labels(labels: Sequence[str]) -> tuple[str, ...]:
-    for index, label in enumerate(labels):
-        if label not in LABELS or label in labels[:index]:
-            expected = f"one of {', '.join(LABELS)}, each at most once"
-            raise InvalidArgument(field=f"kept[{index}]", value=label, expected=expected)
-    return tuple(labels)
+    return Evaluation(task, policy_of(assignment.policy, task.card) if small else None)
 
 
 def play_limits_of(limits: pb.CodeLimits) -> PlayLimits:
-    """Return the limits of code candidates.
-
-    :raises InvalidArgument: for one that is not a positive number of seconds.
-    """
-    values = _set_fields(limits)
-    for name, value in values.items():
-        if not 0 < value <= _MAX_CODE_SECONDS:  # refuses NaN as well
-            expected = f"seconds, more than 0 and at most {_MAX_CODE_SECONDS:g}, or 0 for the default"
-            raise InvalidArgument(field=f"code_limits.{name}", value=value, expected=expected)
-    return PlayLimits(**values)
+    """Return the limits of code candidates."""
+    return PlayLimits(**_set_fields(limits))
 
 
 def parameters_of(index: int, values: Sequence[float], spec: PolicySpec) -> np.ndarray:
@@ -311,10 +248,11 @@ def check_bundle(index: int, card: Mapping[str, Any], task: Task) -> None:
 
 
 def search_task(assignment: pb.SearchAssignment, *, cores: int) -> SearchTask:
-    """Return the checked assignment.
+    """Return the search of an assignment.
 
     :raises InvalidArgument: for an invalid field.
     """
+    MessageValidator()(assignment)
     if assignment.algorithm not in (*ALGORITHMS, *BASELINES):
         expected = f"one of {', '.join(map(repr, (*ALGORITHMS, *BASELINES)))}"
         raise InvalidArgument(field="algorithm", value=assignment.algorithm, expected=expected)
@@ -324,40 +262,25 @@ def search_task(assignment: pb.SearchAssignment, *, cores: int) -> SearchTask:
             f"an environment of Dressage itself; processes of the environment pack {task.card.pack} run no search"
         )
         raise InvalidArgument(field="environment", value=task.card.id, expected=expected)
-    scale, target = assignment.scale or 1.0, assignment.target if assignment.HasField("target") else None
-    if not 0 < scale <= _MAX_SCALE:  # refuses NaN as well
-        expected = f"a positive number of at most {_MAX_SCALE:g}, or 0 for 1"
-        raise InvalidArgument(field="scale", value=assignment.scale, expected=expected)
-    for name in ("range", "step_size"):
-        if not 0 <= (value := getattr(assignment, name)) <= _MAX_SCALE:
-            expected = f"a number from 0 to {_MAX_SCALE:g}"
-            raise InvalidArgument(field=name, value=value, expected=expected)
-    if target is not None and not math.isfinite(target):
-        raise InvalidArgument(field="target", value=target, expected="a finite score, or none to use the whole budget")
-    if not assignment.checkpoint_seconds >= 0:
-        expected = "seconds between two checkpoints, at least 0"
-        raise InvalidArgument(field="checkpoint_seconds", value=assignment.checkpoint_seconds, expected=expected)
-    episodes = check_count("episodes", assignment.episodes, most=MAX_EPISODES)
-    budget = check_count("budget", assignment.budget)
     if assignment.algorithm in BASELINES:
         policy = _baseline_policy(assignment, task.card)
-        if not training_episodes(budget=budget, episodes=episodes):
+        if not training_episodes(budget=assignment.budget, episodes=assignment.episodes):
             expected = f"at least 2 for {assignment.algorithm}, which trains one episode for each evaluation"
-            raise InvalidArgument(field="budget", value=budget, expected=expected)
+            raise InvalidArgument(field="budget", value=assignment.budget, expected=expected)
     else:
         policy = policy_of(assignment.policy, task.card)
-        check_algorithm(assignment.algorithm, policy, budget=budget)
+        check_algorithm(assignment.algorithm, policy, budget=assignment.budget)
     return SearchTask(
         environment=assignment.environment,
         options=task.options,
         algorithm=assignment.algorithm,
         policy=policy,
-        budget=budget,
-        episodes=episodes,
-        seed=check_count("seed", assignment.seed, least=0),
-        episode_seed=check_count("episode_seed", assignment.episode_seed, least=0, most=2**63 - 1 - episodes),
-        target=target,
-        scale=scale,
+        budget=assignment.budget,
+        episodes=assignment.episodes,
+        seed=assignment.seed,
+        episode_seed=assignment.episode_seed,
+        target=_target(assignment),
+        scale=assignment.scale or 1.0,
         threads=min(max(1, cores), _MAX_THREADS),
         range=assignment.range,
         step_size=assignment.step_size,
@@ -365,10 +288,11 @@ def search_task(assignment: pb.SearchAssignment, *, cores: int) -> SearchTask:
 
 
 def program_search_task(assignment: pb.SearchAssignment, *, cores: int) -> ProgramSearchTask:
-    """Return the checked assignment of a search over programs.
+    """Return the search over programs of an assignment.
 
     :raises InvalidArgument: for an invalid field.
     """
+    MessageValidator()(assignment)
     if assignment.algorithm not in PROGRAM_ALGORITHMS:
         expected = f"one of {', '.join(map(repr, PROGRAM_ALGORITHMS))} for programs"
         raise InvalidArgument(field="algorithm", value=assignment.algorithm, expected=expected)
@@ -377,12 +301,9 @@ def program_search_task(assignment: pb.SearchAssignment, *, cores: int) -> Progr
     if settings.programs and assignment.algorithm == "random":
         expected = "none for the algorithm random, or hill_climb"
         raise InvalidArgument(field="program.programs", value=f"{len(settings.programs)} programs", expected=expected)
-    target = assignment.target if assignment.HasField("target") else None
-    if target is not None and not math.isfinite(target):
-        raise InvalidArgument(field="target", value=target, expected="a finite score, or none to use the whole budget")
-    states = check_count("episodes", assignment.episodes, most=MAX_EPISODES)
-    first = check_count("episode_seed", assignment.episode_seed, least=0, most=MAX_STATE - states)
-    schedule = {item.name: value for item, value in settings.schedule.ListFields()}
+    first, states = assignment.episode_seed, assignment.episodes
+    _check_state("episode_seed", first, most=MAX_STATE - states)
+    schedule = _set_fields(settings.schedule)
     try:
         Schedule(**schedule)
     except InvalidArgument as error:
@@ -393,25 +314,36 @@ def program_search_task(assignment: pb.SearchAssignment, *, cores: int) -> Progr
         algorithm=assignment.algorithm,
         programs=tuple(program_text(task, text, f"program.programs[{i}]") for i, text in enumerate(settings.programs)),
         states=tuple(range(first, first + states)),
-        budget=check_count("budget", assignment.budget, most=MAX_PROGRAMS),
-        seed=check_count("seed", assignment.seed, least=0),
-        target=target,
-        neighbours=check_count("program.neighbours", settings.neighbours or NEIGHBOURS, most=MAX_PROGRAMS),
+        budget=assignment.budget,
+        seed=assignment.seed,
+        target=_target(assignment),
+        neighbours=settings.neighbours or NEIGHBOURS,
         schedule=schedule,
         threads=min(max(1, cores), _MAX_THREADS),
         code=language_code(assignment.environment),
     )
 
 
+def _target(assignment: pb.SearchAssignment) -> float | None:
+    return assignment.target if assignment.HasField("target") else None
+
+
+def _check_state(field: str, number: int, *, most: int) -> None:
+    """Refuse the number of an initial state that no program is played from.
+
+    :raises InvalidArgument: naming the field.
+    """
+    if number > most:
+        raise InvalidArgument(field=field, value=number, expected=f"an integer from 0 to {most}")
+
+
 def program_evaluation(assignment: pb.EvaluateAssignment) -> ProgramTask:
     """Return the task of an evaluation of programs.
 
-    :raises InvalidArgument: for an environment without programs, or an invalid profile, trace or state.
+    :raises InvalidArgument: for an environment without programs, or an invalid profile or state.
     """
-    if assignment.trace and assignment.trace not in TRACES:
-        raise InvalidArgument(field="trace", value=assignment.trace, expected=f"one of {', '.join(TRACES)}, or none")
     for index, seed in enumerate(assignment.seeds):
-        check_count(f"seeds[{index}]", seed, least=0, most=MAX_STATE)
+        _check_state(f"seeds[{index}]", seed, most=MAX_STATE)
     return program_task_of(assignment.environment, assignment.profile, field="profile")
 
 

@@ -643,7 +643,7 @@ class EvaluateAssignment(google.protobuf.message.Message):
 
     @property
     def candidates(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Candidate]:
-        """The candidates."""
+        """The candidates, with different ids."""
 
     @property
     def seeds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -805,7 +805,7 @@ class SearchAssignment(google.protobuf.message.Message):
     seed: builtins.int
     """Seed of the search."""
     episode_seed: builtins.int
-    """First seed of the episodes."""
+    """First seed of the episodes; the last one is below 2^63."""
     target: builtins.float
     """Score at which the search ends early; not set: it uses its whole budget."""
     scale: builtins.float
