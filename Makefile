@@ -28,7 +28,7 @@ E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 # 75: npm's registry cannot be reached, or there is no Chromium; a line above says so, and the rest of the target is done.
 CONSOLE = code=0; tools/console $(1) || code=$$?; [ $$code = 0 ] || [ $$code = 75 ]
 
-.PHONY: help console wheel test-console test-console-quick install demo examples test test-slow chaos images push-images e2e e2e-full lint format proto bench programs intents docs clean
+.PHONY: help console wheel test-console test-console-quick install demo examples test test-all test-slow chaos images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -61,15 +61,19 @@ demo: install ## Train "run forward fast" on HalfCheetah-v5: a policy, its score
 examples: install ## Replay every recorded behaviour (about half an hour on 2 cores)
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/examples "$(EXAMPLES_DIR)"
 
-test: ## Run unit and integration tests (about half an hour on 2 cores)
+test: ## Run the tests of every change (at most 10 minutes on 2 cores); `make test-all` runs all of them
+	@$(SYNC) --group dev --group reference --group console
+	@for part in egl prometheus nginx postgresql; do tools/system-packages $$part; done
+	@$(call CONSOLE,unit)
+	$(RUN)/pytest -n 2 --dist worksteal --maxprocesses 2 --durations 15
+
+test-all: ## Run all tests but the long proofs, with MuJoCo Warp, an environment pack and a few seeds of `make chaos` (about an hour on 2 cores)
 	@$(SYNC) --group dev --group reference --group console --extra warp
-	@tools/system-packages egl
-	@tools/system-packages prometheus
-	@tools/system-packages nginx
-	@tools/system-packages postgresql
+	@for part in egl prometheus nginx postgresql faketime; do tools/system-packages $$part; done
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(RUN)/dressage envs install robotics
 	@$(call CONSOLE,unit)
-	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
+	$(RUN)/pytest -m "not slow and not cluster" -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
+	$(MAKE) chaos SEEDS=0-2 RESULTS=build/chaos-of-test-all.jsonl
 
 test-slow: ## Run long proofs; docs/ records their results
 	@$(SYNC) --group dev --group reference --extra warp
@@ -87,8 +91,8 @@ images: ## Build the services' container images with docker, podman or buildah; 
 push-images: ## Build the images and push them to the registry; REGISTRY=registry.example.org/dressage
 	@tools/images --push $(NAMES)
 
-e2e: ## Run end-to-end tests on the cluster of KUBECONFIG (docs/kubernetes.md; at most 25 minutes on 2 cores, with images)
-	@$(E2E) -m "cluster and not slow" $(E2E_TESTS)
+e2e: ## Run the end-to-end tests of every change on the cluster of KUBECONFIG (docs/kubernetes.md; about 8 minutes on 2 cores)
+	@$(E2E) -m "cluster and not slow and not extended" $(E2E_TESTS)
 
 e2e-full: ## Run all end-to-end tests: also every fault during a training, an upgrade, 200 Jobs
 	@$(E2E) -m cluster $(E2E_TESTS)

@@ -26,21 +26,23 @@ Outcomes = dict[str, str]  # by test: passed, failed, skipped, or selected where
 KINDS = {"passed": "passed", "failed": "failed", "skipped": "skipped", "selected": "left out"}
 
 
-def _read(file: Path) -> Outcomes:
-    """Outcomes that the plugin `e2e_outcomes` wrote; a failure stays one, whatever follows it."""
+def _read(file: Path) -> tuple[Outcomes, dict[str, str]]:
+    """Outcomes that the plugin `e2e_outcomes` wrote, and causes of failures; a failure stays one, whatever follows it."""
     outcomes: Outcomes = {}
+    causes: dict[str, str] = {}
     for line in file.read_text().splitlines() if file.exists() else ():
-        test, outcome = json.loads(line)
+        test, outcome, cause = json.loads(line)
         if outcomes.get(test) != "failed":
             outcomes[test] = outcome
-    return outcomes
+            causes |= {test: cause} if outcome == "failed" else {}
+    return outcomes, causes
 
 
-def _attempt(command: list[str], deadline: float, files: list[str]) -> tuple[int | None, Outcomes]:
+def _attempt(command: list[str], deadline: float, files: list[str]) -> tuple[int | None, Outcomes, dict[str, str]]:
     """Run the command until the deadline.
 
     :param files: the test files to run; empty: the command's own.
-    :returns: the command's exit status, None if it was broken off, and the outcomes.
+    :returns: the command's exit status, None if it was broken off, the outcomes, and the causes of failures.
     """
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder, "outcomes")
@@ -58,21 +60,22 @@ def _attempt(command: list[str], deadline: float, files: list[str]) -> tuple[int
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            outcomes = _read(written)  # before the end of the group: a test that fails as it is killed has not failed
+            outcomes, causes = _read(written)  # before the end of the group: a test that fails as it is killed has not failed
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        return code, outcomes
+        return code, outcomes, causes
 
 
 def main(seconds: float, command: list[str]) -> int:
     """Run it, again if it fails, and report; the exit status."""
     deadline = time.monotonic() + seconds
-    code, outcomes = _attempt(command, deadline, [])
+    code, outcomes, causes = _attempt(command, deadline, [])
     if code:
-        files = sorted({test.partition("::")[0] for test, outcome in outcomes.items() if outcome == "failed"})
-        print(f"e2e: failed, runs once more: {' '.join(files) or 'all of it'}", flush=True)
-        code, second = _attempt(command, deadline, files)
+        files = sorted({test.partition("::")[0] for test in causes})
+        print(f"e2e: failed, runs once more: {' '.join(files) or 'all of it'}")
+        print(*(f"  {test}: {cause}" for test, cause in causes.items()), sep="\n", flush=True)
+        code, second, _ = _attempt(command, deadline, files)
         # What the second attempt did not come to keeps its first outcome: a failure is undone by a pass alone.
         outcomes |= {test: outcome for test, outcome in second.items() if outcome != "selected" or test not in outcomes}
     by_kind = {kind: [test for test, outcome in outcomes.items() if outcome == kind] for kind in KINDS}

@@ -1,4 +1,4 @@
-"""A pytest plugin: writes the selected tests, and the outcome of each, to the file `DRESSAGE_E2E_OUTCOMES`.
+"""A pytest plugin: writes the selected tests, and the outcome of each with the cause of a failure, to the file `DRESSAGE_E2E_OUTCOMES`.
 
 An interrupted run prints no summary and writes no report. `.ci/e2e.py` reads these lines to list the tests that did not run.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 
-def _write(test: str, outcome: str) -> None:
+def _write(test: str, outcome: str, cause: str = "") -> None:
     with Path(os.environ["DRESSAGE_E2E_OUTCOMES"]).open("a") as file:
-        file.write(json.dumps([test, outcome]) + "\n")
+        file.write(json.dumps([test, outcome, cause]) + "\n")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -26,4 +26,5 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Write a test's outcome; after a pass, one more line where its fixtures fail to close."""
     if report.when == "call" or report.outcome != "passed":
-        _write(report.nodeid, report.outcome)
+        crash = getattr(report.longrepr, "reprcrash", None)
+        _write(report.nodeid, report.outcome, crash.message.partition("\n")[0] if crash and report.failed else "")

@@ -22,6 +22,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests that ran once more, each with the cause of its first failure (`--reruns`)."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        cause = crash.message.partition("\n")[0] if crash else str(report.longrepr).strip().rpartition("\n")[2]
+        terminalreporter.write_line(f"ran once more: {report.nodeid}: {cause}")
+
+
 @pytest.fixture(autouse=True)
 def _folders_of_commands() -> Iterator[None]:
     """Undo what a command that a test calls sets for the whole process: the folders of environments and packs."""
