@@ -5,9 +5,12 @@ Hypothesis takes the same examples each time, without deadlines, because machine
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.extended import is_extended
 
 settings.register_profile(
     "dressage", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
@@ -20,6 +23,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fuzz-requests", type=int, default=12, help="requests to each RPC in tests/integration/fuzz (default: 12)"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out whole files of extended tests, which saves their imports, unless the command line names them."""
+    file = collection_path.relative_to(config.rootpath).as_posix() if collection_path.suffix == ".py" else ""
+    return True if file and "not extended" in config.option.markexpr and is_extended(file) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark extended tests, but for those whose file is named on the command line."""
+    named = {Path(argument.partition("::")[0]).resolve() for argument in config.args}
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if item.path not in named and (is_extended(item.nodeid) or is_extended(file)):
+            item.add_marker("extended")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
