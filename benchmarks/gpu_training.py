@@ -24,7 +24,7 @@ from importlib import metadata
 from typing import Any
 
 from dressage.sandbox.gpu import gpu_access
-from dressage.training.device_preset import device_preset
+from dressage.training.preset import device_preset
 from support.children import available, measure, versions
 
 ENVIRONMENTS = ("HalfCheetah-v5", "Humanoid-v5")

@@ -2,8 +2,9 @@
 
     python tools/measured_sessions.py experiments/results/intents
 
-Reads ``results.jsonl`` of the folder and writes ``libs/dressage/training/measured_intents.toml``: an entry for each intent,
-also for those that most sessions did not pass. A class of intents is the words of the intent without articles and the like.
+Reads ``results.jsonl`` of the folder and writes ``measured.toml`` into the folders of the environments: an entry for each
+intent, also for those that most sessions did not pass. A class of intents is the words of the intent without articles and the
+like. `core_seconds` is the wall-clock time multiplied by the number of cores: an upper bound of the processor time.
 """
 
 from __future__ import annotations
@@ -16,16 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dressage.envs.catalogue import catalogue
 from dressage.experiments.records import RESULTS
 from dressage.sdk.texts import counted
-from dressage.training.measured import INTENTS
+from dressage.training.measured import FILE
 
-ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "libs/dressage/training" / INTENTS
-_HEAD = """\
-# Sessions of the experiment experiments/intents.yaml, written by tools/measured_sessions.py. `core_seconds` is the
-# wall-clock time multiplied by the number of cores: an upper bound of the processor time.
-"""
+_HEAD = "# Written by tools/measured_sessions.py.\n"
 _WITHOUT_MEANING = frozenset({"a", "an", "and", "at", "in", "it", "of", "on", "the", "to"})
 
 
@@ -45,15 +42,18 @@ def _row(line: str) -> dict[str, Any]:
     return row
 
 
-def text_of(results: Iterable[Mapping[str, Any]]) -> str:
-    """Return the file of measured sessions."""
+def texts_of(results: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the file of measured sessions of each environment."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in results:
         groups.setdefault((row["environment_id"], row["intent"]), []).append(row)
-    return _HEAD + "".join(_entry(*names, rows) for names, rows in groups.items())
+    texts: dict[str, str] = {}
+    for (environment, intent), rows in groups.items():
+        texts[environment] = texts.get(environment, _HEAD) + _entry(intent, rows)
+    return texts
 
 
-def _entry(environment: str, intent: str, rows: Sequence[Mapping[str, Any]]) -> str:
+def _entry(intent: str, rows: Sequence[Mapping[str, Any]]) -> str:
     passed = [row for row in rows if row["state"] == "succeeded" and row["seconds"]]
     seeds = int(rows[0]["settings"].get("seeds", 3))
     words = [word for word in re.findall(r"[a-z]+", intent.lower()) if word not in _WITHOUT_MEANING]
@@ -61,7 +61,6 @@ def _entry(environment: str, intent: str, rows: Sequence[Mapping[str, Any]]) -> 
     steps = statistics.median(row["env_steps"] for row in passed) / seeds if passed else 0
     seconds = statistics.median(row["seconds"] for row in passed) * cores if passed else 0
     values = {
-        "environment": environment,
         "words": words,
         "intent": intent,
         "seeds": seeds,
@@ -76,12 +75,14 @@ def _entry(environment: str, intent: str, rows: Sequence[Mapping[str, Any]]) -> 
 
 
 def main() -> int:
-    """Write the file."""
+    """Write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder of the results")
-    parser.add_argument("--out", type=Path, default=TARGET, help="file to write [the package's]")
+    parser.add_argument("--out", type=Path, help="folder to write ENVIRONMENT.toml to [the environments' own folders]")
     given = parser.parse_args()
-    given.out.write_text(text_of(read(given.folder / RESULTS)), "utf-8")
+    for environment, text in texts_of(read(given.folder / RESULTS)).items():
+        path = given.out / f"{environment}.toml" if given.out else catalogue()[environment].path / FILE
+        path.write_text(text, "utf-8")
     return 0
 
 

@@ -16,10 +16,9 @@ _STEPS = 60
 
 def record() -> Files:
     from dressage.envs import list_cards
-    from dressage.training.device_preset import device_preset
     from dressage.training.device_rates import device_rates
     from dressage.training.measured import sessions
-    from dressage.training.preset import load_preset, preset_names
+    from dressage.training.preset import device_preset, load_preset, preset_names
 
     cards = {card.id: digest(card.to_dict()) for card in list_cards()}
     presets: dict[str, Any] = {name: asdict(load_preset(name)) for name in sorted(preset_names())}

@@ -21,14 +21,11 @@ from dressage.contracts import execute, namespace
 from dressage.contracts.failures import RewardError
 from dressage.contracts.syntax import MAX_TERMS, literal, reward_class
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.catalogue import catalogue
 from dressage.envs.state import State
 
 _NAMES = execute.ALLOWED_BUILTINS | execute.CLASS_BUILTINS | execute.EXCEPTIONS | {"print"}
 _SUM_TOLERANCE = 1e-6
-# Stock control cost weights of Gymnasium's v5 environments (their documented defaults), for info["reward_ctrl"].
-_CONTROL_WEIGHT = {
-    "Ant-v5": 0.5, "HalfCheetah-v5": 0.1, "Hopper-v5": 1e-3, "Humanoid-v5": 0.1, "Swimmer-v5": 1e-4, "Walker2d-v5": 1e-3,
-}  # fmt: skip
 
 
 class RewardFunction:
@@ -187,8 +184,9 @@ def infos(
             scalars[f"{axis}_velocity"] = (moved / card.time_step).tolist()
     if "x_velocity" in scalars:
         scalars["reward_forward"] = scalars["x_velocity"]
-    if card.id in _CONTROL_WEIGHT:
-        scalars["reward_ctrl"] = (-_CONTROL_WEIGHT[card.id] * np.square(action).sum(-1)).tolist()
+    entry = catalogue().get(card.id)
+    if entry is not None and entry.control_cost:
+        scalars["reward_ctrl"] = (-entry.control_cost * np.square(action).sum(-1)).tolist()
     scalars["_episode_start"] = starting.tolist()
     names, columns = list(scalars), list(scalars.values())
     for index, values in enumerate(zip(*columns, strict=True)):

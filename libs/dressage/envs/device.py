@@ -10,20 +10,14 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.catalogue import catalogue
 from dressage.envs.state import State
-
-_DIFFERENCES = {
-    "Ant-v5": (
-        "on a device Ant-v5's contacts differ from MuJoCo's: where a capsule is steeper than 60 degrees, MuJoCo Warp's "
-        "plane_capsule turns the contact's frame, and with it the direction of friction"
-    ),
-}
-"""By environment. `tests/unit/envs/test_envs_device_parity.py` expects that each of them fails."""
 
 
 def known_difference(env_id: str) -> str:
     """Return how an environment's simulation on a device is known to differ from MuJoCo beyond rounding; empty if it is not."""
-    return _DIFFERENCES.get(env_id, "")
+    entry = catalogue().get(env_id)
+    return entry.device_difference if entry is not None else ""
 
 
 DeviceArray = Any

@@ -1,8 +1,8 @@
 """Measured sessions by class of intent: what a plan expects of a session of that class.
 
-``measured_intents.toml`` has the sessions of the experiment `experiments/intents.yaml`, once it has run;
-``tools/measured_sessions.py`` writes it. ``measured.toml`` has single sessions that were measured by hand, which count where
-that experiment has none.
+A class is an environment and the words that an intent of it contains. ``measured.toml`` of an environment's folder has the
+sessions of the experiment `experiments/intents.yaml`; ``tools/measured_sessions.py`` writes it. The table ``measured`` of the
+description has single sessions that were measured by hand, which count where that experiment has none.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from typing import Any
 
-INTENTS = "measured_intents.toml"
-"""The file of the experiment's sessions, in this package."""
+from dressage.envs.catalogue import catalogue
+
+FILE = "measured.toml"
+"""The file of the experiment's sessions, in an environment's folder."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class MeasuredSession:
     :param words: words that an intent of its class contains, in lower case.
     :param seeds: seeds of its config.
     :param steps: environment steps of each seed at the delivered checkpoint; median of the sessions that passed.
-    :param core_seconds: processor time from the sentence to the confirmed policy, over all processes; median as well.
+    :param core_seconds: processor time from the sentence to the confirmed policy, over all processes; median as well. Of the
+        experiment the wall-clock time multiplied by the number of cores: an upper bound.
     :param source: how it was measured.
     :param sessions: number of sessions.
     :param passed: number of those that passed.
@@ -83,15 +86,20 @@ def _passes(entry: MeasuredSession) -> bool:
 
 @functools.cache
 def sessions() -> tuple[MeasuredSession, ...]:
-    """Return all measured sessions, those of the experiment first."""
-    folder = resources.files("dressage.training")
-    files = [folder.joinpath(name) for name in (INTENTS, "measured.toml")]
-    return tuple(entry for file in files if file.is_file() for entry in parse_sessions(file.read_text("utf-8")))
+    """Return all measured sessions, of an environment those of the experiment first."""
+    rows: list[MeasuredSession] = []
+    for entry in catalogue().values():
+        file = entry.path / FILE
+        rows += parse_sessions(file.read_text("utf-8"), entry.id) if file.is_file() else ()
+        rows += (_session(values, entry.id) for values in entry.table("measured"))
+    return tuple(rows)
 
 
-def parse_sessions(text: str) -> tuple[MeasuredSession, ...]:
+def parse_sessions(text: str, environment: str) -> tuple[MeasuredSession, ...]:
     """Return the sessions that a TOML file holds."""
-    return tuple(
-        MeasuredSession(**{**entry, "words": tuple(entry["words"]), "core_seconds": float(entry["core_seconds"])})
-        for entry in tomllib.loads(text).get("session", ())
-    )
+    return tuple(_session(values, environment) for values in tomllib.loads(text).get("session", ()))
+
+
+def _session(values: Mapping[str, Any], environment: str) -> MeasuredSession:
+    words, seconds = tuple(values["words"]), float(values["core_seconds"])
+    return MeasuredSession(**{**values, "environment": environment, "words": words, "core_seconds": seconds})

@@ -1,8 +1,8 @@
 """Presets: how an environment is trained unless a session asks for something else.
 
-``presets/<environment id>.toml`` holds one environment's settings with a comment on their source: all of PPO's, and in a table
-``sac`` those of SAC that differ from its defaults.
-``presets/default.toml`` serves environments without a file, such as custom ones.
+The table ``preset`` of an environment's description has what differs from the default preset, ``default`` of
+``presets.toml``, which has what differs from the algorithms' own defaults. SAC's table of an environment replaces the default
+preset's. Environments without a table, such as custom ones, have the default preset.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from typing import Any, TypeVar
 
+from dressage.envs.catalogue import catalogue
 from dressage.errors import InvalidArgument
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.sac import SacHyperparameters, complete
@@ -23,10 +25,8 @@ H = TypeVar("H", bound=Hyperparameters)
 DEFAULT = "default"
 """Name of the preset of environments that have none."""
 
-_SUFFIX = ".toml"
-_KEYS = {"steps_per_member", "steps_per_second", "ppo"}
-_OPTIONAL = {"sac"}
-_MAY_BE_MISSING = {"target_kl", "desired_kl", "observation_inputs"}  # Where one is missing, it is off.
+_FILE = "presets.toml"
+_KEYS = ("steps_per_member", "steps_per_second", "ppo", "sac")
 
 
 @dataclass(frozen=True)
@@ -45,76 +45,80 @@ class Preset:
     sac: SacHyperparameters
 
 
+@dataclass(frozen=True)
+class DevicePreset:
+    """Settings of trainings on a device, with thousands of environments.
+
+    :param steps_factor: length of a training in environment steps, as a multiple of the environment's preset.
+    :param ppo: hyperparameters that replace those of the environment's preset, by name.
+    """
+
+    steps_factor: int
+    ppo: Mapping[str, Any]
+
+
 def load_preset(environment: str) -> Preset:
     """Return the preset of an environment, the default one if it has none.
 
     :param environment: an environment id, such as ``HalfCheetah-v5`` or ``mjcf:dog``.
     """
-    return _read(environment if environment in preset_names() else DEFAULT)
+    return _preset(environment if environment in preset_names() else DEFAULT)
+
+
+@functools.cache
+def _preset(name: str) -> Preset:
+    if name == DEFAULT:
+        return parse_preset(_tables()[DEFAULT], path=f"{_FILE}: {DEFAULT}")
+    return parse_preset(catalogue()[name].table("preset"), path=f"{name}: preset", base=_preset(DEFAULT))
+
+
+@functools.cache
+def device_preset() -> DevicePreset:
+    """Return the preset of trainings on a device.
+
+    :raises InvalidArgument: for a value that PPO cannot train with.
+    """
+    values = _tables()["device"]
+    Hyperparameters.from_dict(values["ppo"])
+    return DevicePreset(values["steps_factor"], values["ppo"])
 
 
 @functools.cache
 def preset_names() -> frozenset[str]:
     """Return the ids of environments that have a preset, and ``default``."""
-    names = (entry.name for entry in _folder().iterdir())
-    return frozenset(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+    return frozenset({DEFAULT, *(name for name, entry in catalogue().items() if entry.table("preset"))})
 
 
-@functools.cache
-def _read(name: str) -> Preset:
-    return parse_preset(_folder().joinpath(f"{name}{_SUFFIX}").read_text("utf-8"), name=name)
+def parse_preset(values: Mapping[str, Any], *, path: str, base: Preset | None = None) -> Preset:
+    """Return the preset of a table.
 
-
-def parse_preset(text: str, *, name: str) -> Preset:
-    """Return the preset that a file holds.
-
-    :param text: TOML.
-    :param name: the file's name in errors.
+    :param path: the table's name in errors.
+    :param base: provides what the table leaves out of PPO, steps and speed.
     :raises InvalidArgument: naming the key that is missing, unknown or wrong.
     """
-    path = f"presets/{name}{_SUFFIX}"
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidArgument(f"{path}: not TOML ({error})", field=path, expected="TOML") from error
-    _check_keys(values, path, expected=_KEYS | (_OPTIONAL & values.keys()))
-    steps, speed, ppo = values["steps_per_member"], values["steps_per_second"], values["ppo"]
+    if unknown := values.keys() - _KEYS:
+        raise InvalidArgument(field=path, value=sorted(unknown), expected=f"the keys {', '.join(_KEYS)}")
+    steps = values.get("steps_per_member", base and base.steps_per_member)
+    speed = values.get("steps_per_second", base and base.steps_per_second)
     if type(steps) is not int or steps < 1:
         raise InvalidArgument(field=f"{path}: steps_per_member", value=steps, expected="an integer of at least 1")
     if type(speed) not in (int, float) or not 0 < speed < float("inf"):
         raise InvalidArgument(field=f"{path}: steps_per_second", value=speed, expected="a number above 0")
-    names = {item.name for item in fields(Hyperparameters)}
-    _check_keys(_table(ppo, f"{path}: ppo"), f"{path}: ppo", expected=names - (_MAY_BE_MISSING - ppo.keys()))
-    sac = _table(values.get("sac", {}), f"{path}: sac")
-    return Preset(
-        steps,
-        float(speed),
-        _checked(Hyperparameters.from_dict, ppo, f"{path}: ppo"),
-        _checked(complete, sac, f"{path}: sac"),
-    )
+    build = partial(Hyperparameters.from_dict, base=None if base is None else base.ppo)
+    return Preset(steps, float(speed), _build(build, values, path, "ppo"), _build(complete, values, path, "sac"))
 
 
-def _checked(build: Callable[[Mapping[str, Any]], H], values: Mapping[str, Any], path: str) -> H:
-    """Return hyperparameters, with the table's name in errors."""
+def _build(build: Callable[[Mapping[str, Any]], H], values: Mapping[str, Any], path: str, name: str) -> H:
+    """Return the hyperparameters of a table, with its name in errors."""
+    table = values.get(name, {})
+    if not isinstance(table, dict):
+        raise InvalidArgument(field=f"{path}: {name}", value=table, expected="a table of hyperparameters")
     try:
-        return build(values)
+        return build(table)
     except InvalidArgument as error:
-        raise error.rename(lambda field: f"{path}.{field}") from None
+        raise error.rename(lambda field: f"{path}: {name}.{field}") from None
 
 
-def _table(value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InvalidArgument(field=path, value=value, expected="a table of hyperparameters")
-    return value
-
-
-def _check_keys(values: Mapping[str, Any], path: str, *, expected: set[str]) -> None:
-    """Refuse keys that are missing or unknown."""
-    if values.keys() != expected:
-        missing, unknown = sorted(expected - values.keys()), sorted(values.keys() - expected)
-        message = f"{path}: missing keys: {', '.join(missing) or 'none'}; unknown keys: {', '.join(unknown) or 'none'}"
-        raise InvalidArgument(message, field=path, expected=f"the keys {', '.join(sorted(expected))}")
-
-
-def _folder() -> Any:
-    return resources.files("dressage.training").joinpath("presets")
+@functools.cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads(resources.files("dressage.training").joinpath(_FILE).read_text("utf-8"))

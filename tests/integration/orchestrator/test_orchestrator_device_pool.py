@@ -14,9 +14,8 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.training.device_preset import device_preset
 from dressage.training.device_rates import DeviceRate
-from dressage.training.preset import load_preset
+from dressage.training.preset import device_preset, load_preset
 from dressage_orchestrator import device_pools
 from dressage_orchestrator.device_pools import DevicePools
 from dressage_orchestrator.launch.kubernetes.pools import Pool, Resources

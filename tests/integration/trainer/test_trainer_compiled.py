@@ -22,6 +22,7 @@ from dressage.sandbox.limits import Limits
 from dressage.sandbox.process import SandboxProcess
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import load_preset
+from dressage_trainer.lease import compiled
 from dressage_trainer.lease.compiled import CompiledCache, sources, updates_of
 from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
@@ -55,8 +56,8 @@ def test_keys_tell_shapes_apart_and_nothing_else():
     assert "reward" not in str(updates_of(spec()).request) and "LATEX" not in str(updates_of(spec()).request)
 
 
-@pytest.mark.parametrize("name", ["presets/Hopper-v5.toml", "hyperparameters.py"])
-def test_keys_change_with_the_presets_and_the_rules(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["presets.toml", "hyperparameters.py"])
+def test_keys_change_with_the_default_preset_and_the_rules(name, tmp_path, monkeypatch):
     copied = tmp_path / "training"
     shutil.copytree(Path(training.__file__).parent, copied, ignore=shutil.ignore_patterns("__pycache__"))
     key = updates_of(spec()).key
@@ -64,6 +65,13 @@ def test_keys_change_with_the_presets_and_the_rules(name, tmp_path, monkeypatch)
     assert updates_of(spec()).key == key
     with (copied / name).open("a") as file:
         file.write("# changed\n")
+    assert updates_of(spec()).key != key
+
+
+def test_keys_change_with_the_preset_of_the_environment(monkeypatch):
+    key, preset = updates_of(spec()).key, load_preset("InvertedPendulum-v5")
+    other = replace(preset, ppo=replace(preset.ppo, epochs=preset.ppo.epochs + 1))
+    monkeypatch.setattr(compiled, "load_preset", lambda environment: other)
     assert updates_of(spec()).key != key
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from dressage.envs.cards import list_cards, load_card
 from dressage.envs.trajectory import load_check_trajectories
-from dressage_llm_agent.template.abilities import CART_POLE_TASKS, KNOWN_BEHAVIOURS, VELOCITY_TASKS
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.author import write_judge, write_reward
 from paraphrases import GO1, ISAAC_CARTPOLE
 from test_template_code import brief_of, made_up, run_judge, run_reward
@@ -34,9 +34,9 @@ def earned(text, environment, row, action=0.0):
     return float(sum(run_reward(source, state, np.full((1, card.action_size), action), after).values())[0])
 
 
-def test_every_trainable_task_of_a_pack_has_a_category():
+def test_every_trainable_task_of_a_pack_has_a_family():
     tasks = {card.id for card in list_cards() if card.pack and "reward" in card.methods}
-    assert tasks == {*VELOCITY_TASKS, *CART_POLE_TASKS} <= set(KNOWN_BEHAVIOURS)
+    assert tasks == {name for name, able in ABILITIES.items() if able.family}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import string
 
 import pytest
 from dressage.errors import InvalidArgument
-from dressage_llm_agent.template.abilities import KNOWN_BEHAVIOURS
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.parser import describe_known, parse
 from hypothesis import given
@@ -17,7 +17,7 @@ from paraphrases import CHEETAH, DECLINED, KNOWN, Declined, Known
 def test_the_lists_are_as_long_as_claimed() -> None:
     assert len({(k.environment, k.text) for k in KNOWN}) == len(KNOWN) >= 100
     assert len({(d.environment, d.text) for d in DECLINED}) == len(DECLINED) >= 40
-    assert {k.environment for k in KNOWN} == set(KNOWN_BEHAVIOURS)
+    assert {k.environment for k in KNOWN} == set(ABILITIES)
 
 
 @pytest.mark.parametrize("case", KNOWN, ids=lambda case: f"{case.environment}: {case.text}")
@@ -31,7 +31,7 @@ def test_unknown_intents_are_declined_with_what_is_known(case: Declined) -> None
     with pytest.raises(InvalidArgument) as caught:
         parse(case.text, case.environment)
     assert caught.value.reason == "TEMPLATE_UNKNOWN_INTENT"
-    for behaviour in KNOWN_BEHAVIOURS[case.environment]:
+    for behaviour in ABILITIES[case.environment].behaviours:
         assert behaviour in caught.value.message
     assert caught.value.metadata["known"] == describe_known(case.environment)
 
@@ -43,14 +43,14 @@ def test_another_environment_is_declined_in_a_few_lines() -> None:
     assert "HalfCheetah-v5" in caught.value.message and "--model" in caught.value.message
 
 
-@given(text=st.text(max_size=300), environment=st.sampled_from((*KNOWN_BEHAVIOURS, "Nothing-v0")))
+@given(text=st.text(max_size=300), environment=st.sampled_from((*ABILITIES, "Nothing-v0")))
 def test_any_text_is_parsed_or_declined(text: str, environment: str) -> None:
     outcome = parsed_or_declined(text, environment)
     if isinstance(outcome, InvalidArgument):
         assert outcome.reason == "TEMPLATE_UNKNOWN_INTENT"
         assert len(outcome.message) < 2000
     else:
-        assert outcome.behaviour in KNOWN_BEHAVIOURS[environment]
+        assert outcome.behaviour in ABILITIES[environment].behaviours
 
 
 def parsed_or_declined(text: str, environment: str) -> ParsedIntent | InvalidArgument:

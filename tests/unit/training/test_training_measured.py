@@ -96,10 +96,8 @@ def test_results_of_the_intents_become_what_plans_expect(tmp_path):
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows) + '{"cell": "cut o'
     tmp_path.joinpath("results.jsonl").write_text(text, "utf-8")
-    out = tmp_path / "measured.toml"
-    command = [sys.executable, str(TOOL), str(tmp_path), "--out", str(out)]
-    subprocess.run(command, check=True, timeout=60)
-    walk, run = parse_sessions(out.read_text("utf-8"))
+    subprocess.run([sys.executable, str(TOOL), str(tmp_path), "--out", str(tmp_path)], check=True, timeout=60)
+    walk, run = parse_sessions((tmp_path / "Walker2d-v5.toml").read_text("utf-8"), "Walker2d-v5")
     assert (walk.words, walk.sessions, walk.passed, walk.seeds) == (("walk", "forward"), 3, 2, 3)
     assert (walk.steps, walk.core_seconds) == (500_000, 400.0)
     assert walk.text() == "'walk forward' passed after 500,000 steps of each of 3 seeds in 2 of 3 sessions"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import resources
+from dataclasses import replace
 
 import pytest
 from dressage.envs.cards import REWARD_ENVIRONMENT_IDS, load_card
+from dressage.envs.catalogue import catalogue
 from dressage.errors import InvalidArgument
 from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.training import sac
@@ -16,13 +17,7 @@ from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import DEFAULT, load_preset, parse_preset, preset_names
 from dressage.training.replay_memory import ReplayUse, excess
 
-TEXT = (
-    resources.files("dressage.training")
-    .joinpath("presets", "default.toml")
-    .read_text("utf-8")
-    .partition("\n[sac]\n")[0]
-    + "\n"
-)
+TABLE = {"steps_per_member": 500_000, "steps_per_second": 5_000, "ppo": {"epochs": 8}}
 
 
 def test_every_environment_has_a_preset_and_every_preset_an_environment():
@@ -30,12 +25,18 @@ def test_every_environment_has_a_preset_and_every_preset_an_environment():
 
 
 @pytest.mark.parametrize("name", sorted(preset_names()))
-def test_a_preset_is_legal_and_its_file_begins_with_its_name_and_sources(name):
+def test_a_preset_is_legal_and_states_its_speed_with_a_source(name):
     preset = load_preset(name)
     assert preset.ppo.validate() and preset.steps_per_member > 0 and preset.steps_per_second > 0
-    text = resources.files("dressage.training").joinpath("presets", f"{name}.toml").read_text("utf-8")
-    assert name == DEFAULT or text.startswith(f"# {name}\n")
-    assert "# Hyperparameters" in text and "# Speed" in text
+    assert name == DEFAULT or "\n# Speed: " in catalogue()[name].file.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", sorted(preset_names() - {DEFAULT}))
+def test_a_preset_states_only_what_differs_from_the_default(name):
+    table, default = catalogue()[name].table("preset"), load_preset(DEFAULT)
+    same = [key for key, value in table.get("ppo", {}).items() if default.ppo.to_dict()[key] == value]
+    same += [key for key, value in table.get("sac", {}).items() if sac.DEFAULTS.to_dict()[key] == value]
+    assert not same and table.get("steps_per_member") != default.steps_per_member
 
 
 @pytest.mark.parametrize("environment", ["mjcf:dog", "gymnasium:Pendulum-v1", "Unknown-v0", "", "../presets/Ant-v5"])
@@ -69,52 +70,42 @@ def test_sac_with_a_preset_fits_the_limits_of_a_learner_with_three_seeds(name):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("change", "words"),
     [
-        ("discount = 0.99\n", "", "ppo: missing keys: discount; unknown keys: none"),
-        ("discount = 0.99", "gamma = 0.99", "ppo: missing keys: discount; unknown keys: gamma"),
-        ("steps_per_member", "steps", "missing keys: steps_per_member; unknown keys: steps"),
-        ("steps_per_member = 500_000", "steps_per_member = 0", "steps_per_member: .*got 0.; expected an integer"),
-        ("steps_per_member = 500_000", "steps_per_member = true", "steps_per_member: .*got True"),
-        (
-            "steps_per_second = 5_000",
-            "steps_per_second = inf",
-            "steps_per_second: .*got inf.; expected a number above 0",
-        ),
-        ("epochs = 8", "epochs = 0", "ppo.epochs: .*got 0.; expected an integer from 1 to 10000"),
-        ("epochs = 8", "epochs = ", "not TOML"),
+        ({"ppo": {"gamma": 0.99}}, "ppo.gamma: .*got 0.99.; expected one of"),
+        ({"ppo": 1}, "ppo: .*got 1.; expected a table"),
+        ({"ppo": {"epochs": 0}}, "ppo.epochs: .*got 0.; expected an integer from 1 to 10000"),
+        ({"steps_per_member": None}, "steps_per_member: .*got None.; expected an integer"),
+        ({"steps_per_member": 0}, "steps_per_member: .*got 0.; expected an integer"),
+        ({"steps_per_member": True}, "steps_per_member: .*got True"),
+        ({"steps_per_second": float("inf")}, "steps_per_second: .*got inf.; expected a number above 0"),
+        ({"sac": {"clip_range": 0.1}}, "sac.clip_range: .*expected no value, or the algorithm 'ppo'"),
+        ({"sac": {"target_rate": 0}}, "sac.target_rate: .*got 0.0.; expected a number above 0"),
     ],
 )
-def test_a_wrong_file_is_refused_with_its_name_and_key(old, new, words):
-    assert old in TEXT
-    with pytest.raises(InvalidArgument, match=f"^presets/mine.toml: {words}"):
-        parse_preset(TEXT.replace(old, new), name="mine")
+def test_a_wrong_table_is_refused_with_its_name_and_key(change, words):
+    with pytest.raises(InvalidArgument, match=f"^mine: {words}"):
+        parse_preset({**TABLE, **change}, path="mine")
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ("[sac]\nclip_range = 0.1", "sac.clip_range: .*expected no value, or the algorithm 'ppo'"),
-        ("[sac]\ntarget_rate = 0", "sac.target_rate: .*got 0.0.; expected a number above 0"),
-        ("[td3]\n", "missing keys: none; unknown keys: td3"),
-    ],
-)
-def test_a_wrong_table_of_sac_is_refused_with_its_name_and_key(table, words):
-    with pytest.raises(InvalidArgument, match=f"^presets/mine.toml: {words}"):
-        parse_preset(f"{TEXT}{table}\n", name="mine")
+def test_an_unknown_key_is_refused():
+    with pytest.raises(InvalidArgument, match=r"^mine: .*got .'td3'.*; expected the keys steps_per_member"):
+        parse_preset({**TABLE, "td3": {}}, path="mine")
 
 
 def test_sac_starts_from_its_table_and_else_from_its_defaults():
-    preset = parse_preset(f"{TEXT}[sac]\nreplay_size = 5_000\nentropy_coef = 0.1\n", name="mine")
+    preset = parse_preset({**TABLE, "sac": {"replay_size": 5_000, "entropy_coef": 0.1}}, path="mine")
     assert preset.sac == sac.complete({"replay_size": 5_000, "entropy_coef": 0.1}) and not preset.sac.tune_entropy
     assert sac.complete({"minibatch_size": 8}, base=preset.sac).entropy_coef == 0.1
     assert complete("sac", {"discount": 0.9}, "Swimmer-v5").discount == 0.9
     assert complete("sac", {}, "Swimmer-v5").discount == 0.9999
 
 
-def test_target_kl_is_none_where_it_is_missing():
-    assert parse_preset(TEXT, name="mine").ppo.target_kl is None
-    assert parse_preset(f"{TEXT}target_kl = 0.02\n", name="mine").ppo.target_kl == 0.02
+def test_what_a_table_leaves_out_is_that_of_the_default_preset():
+    preset = parse_preset({"ppo": {"discount": 0.9}}, path="mine", base=load_preset(DEFAULT))
+    assert preset == replace(
+        load_preset(DEFAULT), ppo=replace(load_preset(DEFAULT).ppo, discount=0.9), sac=sac.DEFAULTS
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +129,7 @@ def test_sac_minibatches_may_be_larger_than_a_rollout():
 def test_the_package_loads_no_simulator_and_no_learning_framework():
     code = (
         "import sys, dressage.training.preset, dressage.training.sac; "
-        "print([n for n in ('numpy', 'jax', 'mujoco', 'gymnasium', 'google.protobuf') if n in sys.modules])"
+        "print([n for n in ('jax', 'mujoco', 'gymnasium', 'google.protobuf') if n in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert shown.stdout.strip() == "[]"

@@ -40,6 +40,8 @@ class Entry:
     :param target: mean return from which it counts as solved, where it differs from the registered one; infinite: none.
     :param model: file of its MuJoCo model in this folder; for an environment of a pack, in the pack's folder.
     :param control_cost: weight of the squared action in Gymnasium's reward, for ``info["reward_ctrl"]``; 0 for none.
+    :param device_difference: how its simulation on a device differs from MuJoCo beyond rounding, in words;
+        `tests/unit/envs/test_envs_device_parity.py` expects that it does.
     :param pack: environment pack that must be installed to play it; empty: none.
     """
 
@@ -51,6 +53,7 @@ class Entry:
     target: float | None = None
     model: str = ""
     control_cost: float = 0.0
+    device_difference: str = ""
     pack: str = ""
 
     @property

@@ -80,6 +80,11 @@ class Task(ABC):
     def __init__(self, env_id: str) -> None:
         self.env_id = env_id
 
+    @property
+    def control_weight(self) -> float:
+        """Weight of the squared action in the stock reward."""
+        return catalogue()[self.env_id].control_cost
+
     def load(self) -> Any:
         """Return the compiled model, an ``mujoco.MjModel``."""
         return load_model(catalogue()[self.env_id].model_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dressage_llm_agent.template.abilities import PUSHER
+from dressage_llm_agent.template.abilities import ABILITIES
 
 Kind = Literal["move", "stand", "rise", "sit", "jump", "flip", "spin", "reach", "push", "balance"]
 Gait = Literal["run", "walk", "hop", "crawl", "swim", "move", ""]
@@ -41,7 +41,7 @@ class ParsedIntent:
     def words(self) -> str:
         """The behaviour as a phrase, which the parser accepts."""
         if self.kind == "reach":
-            return "reach the object" if self.environment == PUSHER else "reach the target"
+            return "reach the object" if "push" in ABILITIES[self.environment].behaviours else "reach the target"
         return _PHRASES.get(self.kind, self.behaviour)
 
     @property

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import HUMANOID_STANDUP, SWIMMER
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Grade, graded
 from dressage_llm_agent.template.reward_terms import PLACES, SEAT, SITTING, STANDING
 from dressage_llm_agent.template.targets import (
     FLIPS,
-    JUMPS,
-    PLAIN_JUMP,
     SpeedTarget,
     distance_field,
     flipping_field,
@@ -68,7 +66,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     ]
     if intent.gait == "hop" and len(foot_heights(card)) > 1:
         parts += _together(card)
-    return [*parts, _posture(card)] if has(card, "pitch") and intent.environment != HUMANOID_STANDUP else parts
+    return [*parts, _posture(card)] if has(card, "pitch") and not ABILITIES[card.id].floor_start else parts
 
 
 def _straightness(card: EnvironmentCard) -> tuple[str, str, float]:
@@ -77,7 +75,7 @@ def _straightness(card: EnvironmentCard) -> tuple[str, str, float]:
     The path of a crawler wriggles: it is measured between the ends of seconds. The head of a swimmer sways by more than that,
     so that a straight way of 10 m measured 46 m: its path is that of means over some strokes.
     """
-    if card.id == SWIMMER:
+    if ABILITIES[card.id].sways:
         return "(along[-1] - along[0])", "distance_of_means", 0.8
     if len(place_fields(card)) > 1:
         return "(x[-1] - x[0])", "distance_by_second", 0.8
@@ -120,7 +118,7 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     """Clearance of all feet again and again, in place."""
     clearance = lowest("trajectory", foot_heights(card))
-    low, high = JUMPS.get(intent.environment, PLAIN_JUMP)
+    low, high = ABILITIES[card.id].jump
     parts = [
         graded(
             "height",

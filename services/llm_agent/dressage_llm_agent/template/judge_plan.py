@@ -12,7 +12,7 @@ from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template import cart_pole_tasks, velocity_tasks
 from dressage_llm_agent.template import judge_grades as grades
-from dressage_llm_agent.template.abilities import CART_POLE_TASKS, VELOCITY_TASKS
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.plans import Grade, JudgePlan, graded
 from dressage_llm_agent.template.targets import has, level, low_height, standing_height
@@ -33,15 +33,16 @@ _BUILDERS: _Builders = {
     "sit": grades.sit,
     "balance": grades.balance,
 }
-_OF_PACKS: Mapping[str, _Builders] = {
-    **dict.fromkeys(VELOCITY_TASKS, velocity_tasks.GRADES),
-    **dict.fromkeys(CART_POLE_TASKS, cart_pole_tasks.GRADES),
+_FAMILIES: Mapping[str, _Builders] = {
+    "": _BUILDERS,
+    "velocity": velocity_tasks.GRADES,
+    "cart_pole": cart_pole_tasks.GRADES,
 }
 
 
 def plan_judge(intent: ParsedIntent, card: EnvironmentCard) -> JudgePlan:
     """Return the criteria of a judge for an intent."""
-    parts = _OF_PACKS.get(card.id, _BUILDERS)[intent.kind](intent, card)
+    parts = _FAMILIES[ABILITIES[card.id].family][intent.kind](intent, card)
     if card.can_terminate:
         parts.append(_endurance())
     parts += _quality_grades(intent, card)

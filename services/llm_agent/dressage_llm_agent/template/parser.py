@@ -11,7 +11,7 @@ import re
 
 from dressage.errors import InvalidArgument
 
-from dressage_llm_agent.template.abilities import ABILITIES, KNOWN_BEHAVIOURS
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.assembly import UnclearError, assemble, kind_of, qualities_of
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.vocabulary import FILLERS, LEMMAS, PHRASES, WORDS_FOR
@@ -32,7 +32,7 @@ def parse(text: str, environment: str) -> ParsedIntent:
     :param environment: id of the environment.
     :raises InvalidArgument: ``TEMPLATE_UNKNOWN_INTENT``, with a list of the environment's known behaviours.
     """
-    if environment not in KNOWN_BEHAVIOURS:
+    if environment not in ABILITIES:
         raise _decline(text, environment, "it supports no behaviour of this environment")
     rest, speed = _take_speed(_normalise(text))
     tags, unknown = _tags(rest, environment)
@@ -58,15 +58,14 @@ def parse_note(text: str, environment: str) -> frozenset[str] | None:
 
 def describe_known(environment: str) -> str:
     """Return a list of an environment's known behaviours, as text; of the environments that have some, where it has none."""
-    behaviours = KNOWN_BEHAVIOURS.get(environment)
-    if not behaviours:
-        return f"behaviours of {', '.join(KNOWN_BEHAVIOURS)}"
-    able = ABILITIES[environment]
-    kinds = {kind_of(behaviour) for behaviour in behaviours}
+    able = ABILITIES.get(environment)
+    if able is None:
+        return f"behaviours of {', '.join(ABILITIES)}"
+    kinds = {kind_of(behaviour) for behaviour in able.behaviours}
     qualities = {quality for kind in kinds for quality in qualities_of(environment, kind)}
     names = sorted(WORDS_FOR[quality] for quality in qualities)
     speed = f" or at a speed such as 'at {min(able.max_speed / 2, 2.0):g} m/s'" if "move" in kinds else ""
-    return f"{', '.join(behaviours)}; each of these {', '.join(names)}{speed}, where that makes sense"
+    return f"{', '.join(able.behaviours)}; each of these {', '.join(names)}{speed}, where that makes sense"
 
 
 def _decline(text: str, environment: str, why: str) -> InvalidArgument:

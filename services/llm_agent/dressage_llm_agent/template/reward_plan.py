@@ -13,42 +13,10 @@ from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template import cart_pole_tasks, velocity_tasks
 from dressage_llm_agent.template import reward_terms as terms
-from dressage_llm_agent.template.abilities import (
-    ANT,
-    CART_POLE_TASKS,
-    DOUBLE_PENDULUM,
-    HALF_CHEETAH,
-    HOPPER,
-    HUMANOID,
-    HUMANOID_STANDUP,
-    INVERTED_PENDULUM,
-    PUSHER,
-    REACHER,
-    SWIMMER,
-    VELOCITY_TASKS,
-    WALKER,
-)
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.plans import RewardPlan, Term
 from dressage_llm_agent.template.targets import has, level, low_height, mean_squared_rate, standing_height
-
-# Weights of the squared action, where actions differ in strength: plain (about the stock weight, if any), and with the quality
-# `energy_saving`.
-_EFFORT: Mapping[str, tuple[float, float]] = {
-    HALF_CHEETAH: (0.1, 0.4),
-    HOPPER: (0.001, 0.05),
-    INVERTED_PENDULUM: (0.001, 0.03),
-    WALKER: (0.001, 0.05),
-    SWIMMER: (0.0001, 0.01),
-    DOUBLE_PENDULUM: (0.001, 0.1),
-    REACHER: (0.05, 0.3),
-    ANT: (0.05, 0.3),
-    HUMANOID: (0.1, 0.5),
-    HUMANOID_STANDUP: (0.01, 0.1),
-    PUSHER: (0.02, 0.1),
-    **dict.fromkeys(VELOCITY_TASKS, (0.002, 0.02)),
-    **dict.fromkeys(CART_POLE_TASKS, (0.01, 0.1)),
-}
 
 _Builders = Mapping[Kind, Callable[[ParsedIntent, EnvironmentCard], list[Term]]]
 _BUILDERS: _Builders = {
@@ -63,20 +31,25 @@ _BUILDERS: _Builders = {
     "sit": terms.sit,
     "balance": terms.balance,
 }
-_OF_PACKS: Mapping[str, _Builders] = {
-    **dict.fromkeys(VELOCITY_TASKS, velocity_tasks.TERMS),
-    **dict.fromkeys(CART_POLE_TASKS, cart_pole_tasks.TERMS),
+_FAMILIES: Mapping[str, _Builders] = {
+    "": _BUILDERS,
+    "velocity": velocity_tasks.TERMS,
+    "cart_pole": cart_pole_tasks.TERMS,
 }
 
 
 def plan_reward(intent: ParsedIntent, card: EnvironmentCard) -> RewardPlan:
     """Return the terms of a reward for an intent."""
-    parts = _OF_PACKS.get(card.id, _BUILDERS)[intent.kind](intent, card)
+    able = ABILITIES[card.id]
+    parts = _FAMILIES[able.family][intent.kind](intent, card)
     if card.can_terminate:
-        parts.append(_alive(intent, card))
+        parts.append(_alive(able.alive, card))
     parts += _quality_terms(intent, card)
-    if intent.environment in _EFFORT:
-        parts.append(_effort(intent))
+    if able.effort is not None:
+        plain, saving = able.effort
+        meaning = "cost of the squared action, summed over the motors"
+        weight = -(saving if "energy_saving" in intent.qualities else plain)
+        parts.append(Term("effort", weight, "np.square(action).sum(-1)", meaning, r"\lVert a\rVert^2"))
     return RewardPlan(tuple(parts))
 
 
@@ -106,19 +79,6 @@ def _quality_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     return parts
 
 
-def _alive(intent: ParsedIntent, card: EnvironmentCard) -> Term:
+def _alive(bonus: float, card: EnvironmentCard) -> Term:
     expression = f"np.ones_like(next_state.{'x_velocity' if has(card, 'x_velocity') else 'time'})"
-    return Term(
-        "alive",
-        terms.alive_bonus(intent.environment),
-        expression,
-        "1 for every step before the episode ends",
-        r"\mathbb{1}",
-    )
-
-
-def _effort(intent: ParsedIntent) -> Term:
-    plain, saving = _EFFORT[intent.environment]
-    weight = -(saving if "energy_saving" in intent.qualities else plain)
-    meaning = "cost of the squared action, summed over the motors"
-    return Term("effort", weight, "np.square(action).sum(-1)", meaning, r"\lVert a\rVert^2")
+    return Term("alive", bonus, expression, "1 for every step before the episode ends", r"\mathbb{1}")

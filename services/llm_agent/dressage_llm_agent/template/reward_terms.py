@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import DOUBLE_PENDULUM, HOPPER, HUMANOID, SWIMMER
+from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import ParsedIntent
 from dressage_llm_agent.template.plans import Term
 from dressage_llm_agent.template.targets import (
@@ -28,8 +28,6 @@ SITTING, STANDING = 0.4, 0.9
 PLACES = {"rightward": 0.5, "leftward": -0.5}
 """Target position of a cart on the rail, in m."""
 
-# The stock bonus, where 1 is too low: two unbalanced poles cost more than 1 a step, so that falling at once would be optimal.
-_ALIVE = {DOUBLE_PENDULUM: 10.0}
 _HELD = 2.0  # reward of an exact speed
 _WALKING = 0.8  # speed of a humanoid's walk, m/s
 _STEADY_SPEED, _FASTER = 3.5, 5.0  # weights of a humanoid's speed up to that, and beyond it
@@ -37,11 +35,6 @@ _PELVIS = (0.12, 0.82)  # height of a humanoid's pelvis in sitting and in standi
 SEAT = (0.25, 0.5)  # height of its pelvis up to which it sits, and from which it does not, m
 _LEGS = 0.9  # length of its legs, m
 _FURTHER = 1.25  # target speeds up to which more speed earns more, where the reward of speed is bounded
-
-
-def alive_bonus(environment: str) -> float:
-    """Return the bonus for each step before an episode ends early."""
-    return _ALIVE.get(environment, 1.0)
 
 
 def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -52,15 +45,14 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     # The target speed earns about as much as a walker's: a swimmer's speeds are hundredths of a m/s.
     weight = 1.0 if target.speed >= 0.5 else round(0.5 / target.speed, 1)
     way, symbol = intent.direction, f"{sign}v_{axis}"
-    if card.id == HUMANOID:
+    able = ABILITIES[card.id]
+    if able.steady:
         parts = _steady_speed(intent, velocity, target, symbol=symbol)
-    elif card.id == HOPPER and not target.hold and "fast" not in intent.qualities:
-        # Without a bound, a hopper first learns to hop at twice the speed that it is asked for, and falls.
+    elif able.bounded_speed and not target.hold and "fast" not in intent.qualities:
         parts = [bounded_speed(velocity, target.speed, way=way, weight=weight * target.speed, symbol=symbol)]
     else:
         parts = [rate_term("speed", velocity, target, way=way, unit="m/s", weight=weight, symbol=symbol)]
-    # A swimmer's front swings from side to side with every stroke: with this cost it would learn no stroke.
-    if len(place_fields(card)) > 1 and card.id != SWIMMER:
+    if len(place_fields(card)) > 1 and not able.sways:
         other = "y" if axis == "x" else "x"
         meaning = f"cost of the speed along {other}, m/s"
         parts.append(Term("sideways", -0.1 * weight, f"np.abs(next_state.{other}_velocity)", meaning, f"|v_{other}|"))
@@ -124,7 +116,7 @@ def spin(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     if places := place_fields(card):
         distance = " + ".join(f"np.square(next_state.{name})" for name in places)
         parts.append(Term("place", -0.2, distance, "cost of the squared distance from the start, m^2", "|x|^2"))
-    return [*parts, *_steadiness(intent)] if card.id == HUMANOID else parts
+    return [*parts, *_steadiness(intent)] if ABILITIES[card.id].steady else parts
 
 
 def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
@@ -294,7 +286,7 @@ def _together(card: EnvironmentCard) -> list[Term]:
 
 def _upright(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     """What keeps the torso the right way up."""
-    if card.id == HUMANOID:
+    if ABILITIES[card.id].steady:
         return _steadiness(intent)
     return [_posture(card)] if tips_over(card) else []
 

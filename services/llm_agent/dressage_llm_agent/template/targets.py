@@ -6,16 +6,7 @@ from dataclasses import dataclass
 
 from dressage.envs.cards import EnvironmentCard
 
-from dressage_llm_agent.template.abilities import (
-    ANT,
-    HALF_CHEETAH,
-    HOPPER,
-    HUMANOID,
-    HUMANOID_STANDUP,
-    SWIMMER,
-    VELOCITY_TASKS,
-    WALKER,
-)
+from dressage_llm_agent.template.abilities import ABILITIES, Levels
 from dressage_llm_agent.template.intents import ParsedIntent
 
 
@@ -27,74 +18,12 @@ class SpeedTarget:
     hold: bool
 
 
-_Targets = dict[str, tuple[SpeedTarget, SpeedTarget, SpeedTarget]]
-
-
-def _reach(plain: float, fast: float, slow: float) -> tuple[SpeedTarget, SpeedTarget, SpeedTarget]:
-    return SpeedTarget(plain, hold=False), SpeedTarget(fast, hold=False), SpeedTarget(slow, hold=True)
-
-
-def _hold(plain: float, fast: float, slow: float) -> tuple[SpeedTarget, SpeedTarget, SpeedTarget]:
-    return SpeedTarget(plain, hold=True), SpeedTarget(fast, hold=True), SpeedTarget(slow, hold=True)
-
-
-# The speeds that velocity tasks command, at most 1 m/s, and somewhat more. Not trained.
-_LEGGED: _Targets = {"run": _reach(1.0, 1.5, 0.5), "walk": _hold(0.6, 1.0, 0.3), "move": _reach(0.6, 1.2, 0.3)}
-# Reached by PPO within about a million steps: HalfCheetah runs at 4 to 7 m/s, Hopper hops and Walker2d runs at 1 to 3 m/s.
-# Slow speeds are exact ones. By gait: plain, fast, slow.
-_SPEEDS: dict[str, _Targets] = {
-    HALF_CHEETAH: {
-        "run": _reach(4.0, 5.0, 1.5),
-        "walk": _hold(1.2, 2.0, 0.8),
-        "move": _reach(2.0, 5.0, 0.8),
-        "hop": _reach(1.0, 2.0, 0.5),
-        "crawl": _reach(1.0, 1.8, 0.7),
-    },
-    HOPPER: {
-        "hop": _reach(1.0, 2.0, 0.5),
-        "run": _reach(1.0, 2.0, 0.5),
-        "move": _reach(1.0, 2.0, 0.5),
-        "walk": _hold(0.7, 1.5, 0.4),
-    },
-    WALKER: {
-        "run": _reach(1.5, 2.5, 0.8),
-        "walk": _hold(1.0, 1.5, 0.6),
-        "move": _reach(1.0, 2.5, 0.6),
-        "hop": _reach(0.8, 1.5, 0.4),
-    },
-    SWIMMER: {
-        "swim": _reach(0.15, 0.2, 0.08),
-        "move": _reach(0.15, 0.2, 0.08),
-    },
-    ANT: {
-        "run": _reach(1.5, 2.5, 0.8),
-        "walk": _hold(1.0, 1.5, 0.5),
-        "move": _reach(1.0, 2.0, 0.5),
-        "crawl": _reach(0.5, 1.0, 0.3),
-    },
-    HUMANOID: {
-        "run": _reach(1.5, 2.5, 0.8),
-        "walk": _hold(0.8, 1.2, 0.5),
-        "move": _reach(0.8, 1.5, 0.5),
-    },
-    HUMANOID_STANDUP: {"crawl": _reach(0.3, 0.6, 0.2)},
-    **dict.fromkeys(VELOCITY_TASKS, _LEGGED),
-}
+# A walk is not a run: its target is exact, as slow speeds are. For other gaits more speed is fine.
+_EXACT_GAITS = ("walk",)
 # Robots are slower in directions other than forward.
 _OTHER_WAY_SHARE = 0.75
-# Rates of turning about the vertical, rad/s: plain, fast, slow.
-_SPINS = {
-    SWIMMER: _reach(0.2, 0.4, 0.15),
-    ANT: _reach(0.6, 1.2, 0.4),
-    HUMANOID: _reach(0.4, 0.8, 0.25),
-    **dict.fromkeys(VELOCITY_TASKS, _reach(0.5, 1.0, 0.3)),
-}
 # Mean rates of turning over, in turns a second: plain, fast.
 FLIPS = (0.1, 0.25)
-# Clearance of all feet, in m, that scores 0 and 1. Random actions lift the feet of a cheetah by 0.17 m in each second, those
-# of an ant by 0.14 m.
-PLAIN_JUMP = (0.02, 0.25)
-JUMPS = {HALF_CHEETAH: (0.17, 0.45), ANT: (0.15, 0.4)}
 _LOW_SHARE = 0.8
 
 
@@ -102,7 +31,8 @@ def speed_target(intent: ParsedIntent) -> SpeedTarget:
     """Return the target speed of an intent of kind ``move``, along its direction, in m/s."""
     if intent.speed is not None:
         return SpeedTarget(intent.speed, hold=True)
-    target = _by_quality(_SPEEDS[intent.environment][intent.gait], intent)
+    levels, exact = ABILITIES[intent.environment].speeds[intent.gait], intent.gait in _EXACT_GAITS
+    target = _by_quality(levels, intent, exact=exact)
     if intent.direction != "forward" and not target.hold:
         return SpeedTarget(target.speed * _OTHER_WAY_SHARE, hold=False)
     return target
@@ -110,12 +40,14 @@ def speed_target(intent: ParsedIntent) -> SpeedTarget:
 
 def spin_target(intent: ParsedIntent) -> SpeedTarget:
     """Return the target rate of turning of an intent of kind ``spin``, in rad/s."""
-    return _by_quality(_SPINS[intent.environment], intent)
+    return _by_quality(ABILITIES[intent.environment].spin, intent, exact=False)
 
 
-def _by_quality(targets: tuple[SpeedTarget, SpeedTarget, SpeedTarget], intent: ParsedIntent) -> SpeedTarget:
-    plain, fast, slow = targets
-    return fast if "fast" in intent.qualities else slow if "slow" in intent.qualities else plain
+def _by_quality(levels: Levels, intent: ParsedIntent, *, exact: bool) -> SpeedTarget:
+    plain, fast, slow = levels
+    if "fast" in intent.qualities:
+        return SpeedTarget(fast, hold=exact)
+    return SpeedTarget(slow, hold=True) if "slow" in intent.qualities else SpeedTarget(plain, hold=exact)
 
 
 def has(card: EnvironmentCard, name: str) -> bool:

@@ -39,6 +39,7 @@ from dressage.programs.families import FAMILIES
 from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
+from dressage.training.preset import load_preset
 
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 from dressage_trainer.messages import TrainSpec
@@ -122,9 +123,11 @@ def updates_of(spec: TrainSpec) -> Code:
         "threads": spec.threads,
     }
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources())).hexdigest()
+    preset = load_preset(spec.environment)  # a request names only the hyperparameters that differ from it
+    presets = [preset.ppo.to_dict(), preset.sac.to_dict()]
     environment = tuple(sorted(learner_environment().items()))
     sandbox = SandboxSpec(limits=UPDATES.limits, threads=spec.threads, env=environment)
-    return Code(UPDATES, _key(request, digest), "updates", request, sandbox)
+    return Code(UPDATES, _key(request, digest, presets), "updates", request, sandbox)
 
 
 def kernels_of(environment: str) -> Code | None:
@@ -175,8 +178,7 @@ def _key(*parts: Any) -> str:
 
 
 def sources() -> list[Path]:
-    """List the files that compiled updates depend on: PPO and SAC, what runs them, and the presets, since a request names
-    only the hyperparameters that differ from these."""
+    """List the files that compiled updates depend on: PPO and SAC, what runs them, and the rules of hyperparameters."""
     trainer = Path(__file__).parents[1]
     folders = (trainer / "ppo", trainer / "sac", trainer / "speed", Path(training.__file__).parent)
     return [path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".toml")]

@@ -27,7 +27,6 @@ from dressage.envs.tasks.base import (
 )
 from dressage.envs.tasks.blocks import contact_components
 
-_CONTROL_COST = 0.5
 _CONTACT_COST = 5e-4
 _CONTACT_CLIP = 1.0
 _HEALTHY_REWARD = 1.0
@@ -83,7 +82,7 @@ class Ant(Task):
         forward = _velocity(before, after, time_step)[:, 0]
         survive = healthy * _HEALTHY_REWARD
         forces = clipped(after["cfrc_ext"], _CONTACT_CLIP).reshape(len(qpos), -1)
-        effort, contact = control_cost(action, _CONTROL_COST), _CONTACT_COST * (forces * forces).sum(axis=1)
+        effort, contact = control_cost(action, self.control_weight), _CONTACT_COST * (forces * forces).sum(axis=1)
         reward = (forward + survive) - (effort + contact)
         terminated = ~healthy if rules.terminate_when_unhealthy else never(reward)
         terms = {

@@ -28,7 +28,6 @@ from dressage.envs.tasks.base import (
     positions_and_velocities,
 )
 
-_CONTROL_COST = 0.1
 _LEG_JOINTS = ("bthigh", "bshin", "bfoot", "fthigh", "fshin", "ffoot")
 
 
@@ -58,7 +57,7 @@ class HalfCheetah(Task):
         return positions_and_velocities(raw, skip=1)
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        velocity, cost = column_rate(before, after, 0, time_step), control_cost(action, _CONTROL_COST)
+        velocity, cost = column_rate(before, after, 0, time_step), control_cost(action, self.control_weight)
         terms = {"reward_forward": velocity, "reward_ctrl": -cost}
         return Outcome(velocity - cost, never(velocity), terms)
 

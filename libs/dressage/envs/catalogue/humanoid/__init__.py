@@ -36,7 +36,6 @@ from dressage.envs.tasks.blocks import (
 )
 
 _FORWARD_REWARD = 1.25
-_CONTROL_COST = 0.1
 _CONTACT_COST, _CONTACT_COST_LIMIT = 5e-7, 10.0
 _HEALTHY_REWARD = 5.0
 _HEALTHY_HEIGHT = (1.0, 2.0)
@@ -87,7 +86,7 @@ class Humanoid(Task):
         forward = _FORWARD_REWARD * _velocity(before, after, time_step)[:, 0]
         survive = healthy * _HEALTHY_REWARD
         # Stock takes its control cost from the simulator's controls, whose precision is not the action's.
-        effort = control_cost(action.astype(height.dtype), _CONTROL_COST)
+        effort = control_cost(action.astype(height.dtype), self.control_weight)
         contact = library_of(height).minimum(contact_cost(after, _CONTACT_COST), _CONTACT_COST_LIMIT)
         reward = (forward + survive) - (effort + contact)
         terminated = ~healthy if rules.terminate_when_unhealthy else never(reward)

@@ -27,8 +27,6 @@ from dressage.envs.tasks.base import (
     uniform_start,
 )
 
-_CONTROL_COST = 1e-4
-
 
 class Swimmer(Task):
     """Stock reward: forward velocity minus control cost; no termination."""
@@ -47,7 +45,7 @@ class Swimmer(Task):
         return positions_and_velocities(raw, skip=2)
 
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
-        velocity, cost = column_rate(before, after, 0, time_step), control_cost(action, _CONTROL_COST)
+        velocity, cost = column_rate(before, after, 0, time_step), control_cost(action, self.control_weight)
         terms = {"reward_forward": velocity, "reward_ctrl": -cost}
         return Outcome(velocity - cost, never(velocity), terms)
 

@@ -29,7 +29,6 @@ from dressage.envs.tasks.base import (
     uniform_start,
 )
 
-_CONTROL_COST = 1e-3
 _HEALTHY_REWARD = 1.0
 _HEALTHY_HEIGHT = (0.8, 2.0)
 _HEALTHY_ANGLE = 1.0
@@ -66,7 +65,7 @@ class Walker2d(Task):
         low, high = _HEALTHY_HEIGHT
         healthy = (low < qpos[:, 1]) & (qpos[:, 1] < high) & (abs(qpos[:, 2]) < _HEALTHY_ANGLE)
         velocity = column_rate(before, after, 0, time_step)
-        survive, cost = healthy * _HEALTHY_REWARD, control_cost(action, _CONTROL_COST)
+        survive, cost = healthy * _HEALTHY_REWARD, control_cost(action, self.control_weight)
         reward = (velocity + survive) - cost
         terminated = ~healthy if rules.terminate_when_unhealthy else never(reward)
         terms = {"reward_forward": velocity, "reward_ctrl": -cost, "reward_survive": survive}

@@ -1,12 +1,15 @@
-"""Defaults by environment, from ``defaults.toml``."""
+"""Defaults by environment, from the tables ``search.corrected`` and ``search.paper`` of its description.
+
+Their keys are those of `Defaults`; those of ``others`` apply to all searches but r2po, those of ``variants.NAME`` to one.
+"""
 
 from __future__ import annotations
 
-import functools
-import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
+
+from dressage.envs.catalogue import catalogue
 
 from dressage_orchestrator.methods.parameters.variants import PAPER
 
@@ -34,16 +37,11 @@ class Defaults:
 
 
 def defaults_of(profile: str, environment: str, search: str) -> Defaults:
-    """Return the defaults of an environment; those of ``default`` for one that the table does not have."""
-    table = _read()[_TABLES.get(profile, profile)]
-    values: dict[str, Any] = {**table["default"], **table.get(environment, {})}
+    """Return the defaults of an environment; those of `Defaults` for one that states none."""
+    entry = catalogue().get(environment)
+    tables: Mapping[str, Any] = entry.table("search") if entry is not None else {}
+    values = dict(tables.get(_TABLES.get(profile, profile), {}))
     others, variants = values.pop("others", {}), values.pop("variants", {})
     if search != "r2po":
         values |= others
     return Defaults(**(values | variants.get(search, {})))
-
-
-@functools.cache
-def _read() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("defaults.toml").read_text("utf-8")
-    return tomllib.loads(text)

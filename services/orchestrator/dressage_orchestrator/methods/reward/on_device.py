@@ -9,8 +9,7 @@ from dressage.envs.cards import load_card
 from dressage.envs.device import known_difference
 from dressage.envs.tasks import is_simulated
 from dressage.limits import REWARD_NOT_TRACEABLE
-from dressage.training.device_preset import device_preset
-from dressage.training.preset import load_preset
+from dressage.training.preset import device_preset, load_preset
 
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle.context import SessionContext
