@@ -1,4 +1,4 @@
-"""A pytest plugin: writes the selected tests, and the outcome of each with the cause of a failure, to the file `DRESSAGE_E2E_OUTCOMES`.
+"""A pytest plugin: writes the selected tests, their outcomes and causes of failures to the file `DRESSAGE_E2E_OUTCOMES`.
 
 An interrupted run prints no summary and writes no report. `.ci/e2e.py` reads these lines to list the tests that did not run.
 """
