@@ -60,7 +60,8 @@ def _attempt(command: list[str], deadline: float, files: list[str]) -> tuple[int
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            outcomes, causes = _read(written)  # before the end of the group: a test that fails as it is killed has not failed
+            # Before the end of the group: a test that fails as it is killed has not failed.
+            outcomes, causes = _read(written)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
