@@ -1,16 +1,20 @@
 """Generate the TypeScript of the public API for the console's page, by `protoc-gen-es`, into a folder that git ignores.
 
 The plugin reads a request of protoc from its standard input. The request is made from the descriptors of `dressage.api`, so
-neither protoc nor buf is needed. Validation rules are left out: the orchestrator checks them, and they would double the code.
+neither protoc nor buf is needed. Options of fields are left out, because they would double the code: the orchestrator checks the
+rules, and the arguments of a session, which other options describe, are written as a table.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from dressage.api.arguments import METHODS, SESSION
 from dressage.api.v1 import (
     artifact_service_pb2,
     benchmark_service_pb2,
@@ -31,7 +35,7 @@ _ROOTS = (
     session_service_pb2,
     error_details_pb2,
 )
-_RULES = "buf/validate/validate.proto"
+_OPTIONS = ("buf/validate/validate.proto", "dressage/v1/argument.proto")
 _SECONDS = 120
 
 
@@ -41,14 +45,14 @@ def request() -> plugin_pb2.CodeGeneratorRequest:
     seen: set[str] = set()
 
     def add(file: Any) -> None:
-        if file.name in seen or file.name == _RULES:
+        if file.name in seen or file.name in _OPTIONS:
             return
         seen.add(file.name)
         for dependency in file.dependencies:
             add(dependency)
         proto = descriptor_pb2.FileDescriptorProto()
         file.CopyToProto(proto)
-        kept = [name for name in proto.dependency if name != _RULES]
+        kept = [name for name in proto.dependency if name not in _OPTIONS]
         del proto.dependency[:]
         proto.dependency.extend(kept)
         for message in proto.message_type:
@@ -88,6 +92,13 @@ def main() -> None:
         path = WEB / "src" / "gen" / file.name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.content, encoding="utf-8")
+    (WEB / "src" / "gen" / "arguments.ts").write_text(arguments(), encoding="utf-8")
+
+
+def arguments() -> str:
+    """Return the module with the arguments of a session."""
+    lines = [f"  {json.dumps(asdict(each), ensure_ascii=False)}," for each in SESSION]
+    return "\n".join([f"export const METHODS = {json.dumps(METHODS)}", "", "export const SESSION = [", *lines, "]", ""])
 
 
 if __name__ == "__main__":

@@ -48,9 +48,14 @@ class Argument:
     paths: tuple[str, ...]
     """Fields of the request; the first one is set."""
     help: str
-    """What it is, and what applies if it is not set."""
+    """What it is."""
+    unset: str = ""
+    """What applies if it is not set."""
+    group: str = "session"
     metavar: str = ""
     choices: tuple[str, ...] = ()
+    prefix: str = ""
+    """What the names of an enum have before the choices."""
     minimum: float | None = None
     maximum: float | None = None
     train: bool = False
@@ -59,6 +64,11 @@ class Argument:
     """Whether it is of a single session, not of a benchmark."""
     alias: str = ""
     """Another option with the same effect."""
+
+    @property
+    def description(self) -> str:
+        """What it is, and in brackets what applies if it is not set."""
+        return f"{self.help.removesuffix('.')} [{self.unset}]." if self.unset else self.help
 
 '''
 TYPES = {
@@ -140,23 +150,28 @@ class Schema:
 
     def _values(self, owner: FieldDescriptor | OneofDescriptor, argument: Any) -> dict[str, Any]:
         choices: tuple[str, ...] = ()
-        kind = "text"
+        kind, prefix = "text", ""
         low, high = None, None
         if isinstance(owner, FieldDescriptor):
             kind, choices = self._kind(owner)
+            if owner.enum_type is not None:
+                prefix = owner.enum_type.values[0].name.removesuffix("UNSPECIFIED")
             low, high = self._range(owner)
         low = argument.min or low
         if kind == "integer" or kind == "count":
             low, high = (None if bound is None else int(bound) for bound in (low, high))
         else:
             low, high = (None if bound is None else float(bound) for bound in (low, high))
-        help_text = f"{argument.help.removesuffix('.')} [{argument.unset}]." if argument.unset else argument.help
+        group = self._pool.FindEnumTypeByName(f"{PACKAGE}.ArgumentGroup").values_by_number[argument.group].name
         return {
             "flag": argument.flag or f"--{argument.name.replace('_', '-')}",
             "kind": kind,
-            "help": help_text,
+            "help": argument.help,
+            "unset": argument.unset,
+            "group": group.removeprefix("ARGUMENT_GROUP_").lower() if argument.group else "",
             "metavar": argument.metavar or "|".join(choices) or METAVARS.get(kind, ""),
             "choices": choices,
+            "prefix": prefix,
             "minimum": low,
             "maximum": high,
             "train": argument.train,
@@ -170,10 +185,9 @@ class Schema:
             forms = {"Duration": "minutes", "Config": "configs", "IntentCriterion": "criteria"}
             return forms.get(message.name, "fields"), ()
         if owner.enum_type is not None:
-            # The words are the names without the prefix that all of them have.
-            names = [value.name for value in owner.enum_type.values]
-            prefix = names[0].removesuffix("UNSPECIFIED")
-            return "choice", tuple(name.removeprefix(prefix).lower() for name in names[1:])
+            values = [value.name for value in owner.enum_type.values]
+            prefix = values[0].removesuffix("UNSPECIFIED")
+            return "choice", tuple(name.removeprefix(prefix).lower() for name in values[1:])
         rules = self.option(owner, "FieldOptions", "buf.validate.field")
         if owner.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             words = tuple(filter(None, getattr(rules.string, "in"))) if rules is not None else ()
@@ -216,7 +230,10 @@ def typed(name: str, doc: str, rows: list[Row], base: str = "TypedDict, total=Fa
         kind = row.values["kind"]
         choices = ", ".join(f'"{word}"' for word in row.values["choices"])
         lines.append(f"    {row.name}: {f'Literal[{choices}]' if kind == 'choice' else TYPES[kind]} | None")
-        lines += textwrap.wrap(f'"""{row.values["help"]}"""', 124, initial_indent="    ", subsequent_indent="    ")
+        text = row.values["help"]
+        if row.values["unset"]:
+            text = f"{text.removesuffix('.')} [{row.values['unset']}]."
+        lines += textwrap.wrap(f'"""{text}"""', 124, initial_indent="    ", subsequent_indent="    ")
     return "\n".join([*lines, ""])
 
 

@@ -31,9 +31,14 @@ class Argument:
     paths: tuple[str, ...]
     """Fields of the request; the first one is set."""
     help: str
-    """What it is, and what applies if it is not set."""
+    """What it is."""
+    unset: str = ""
+    """What applies if it is not set."""
+    group: str = "session"
     metavar: str = ""
     choices: tuple[str, ...] = ()
+    prefix: str = ""
+    """What the names of an enum have before the choices."""
     minimum: float | None = None
     maximum: float | None = None
     train: bool = False
@@ -42,6 +47,11 @@ class Argument:
     """Whether it is of a single session, not of a benchmark."""
     alias: str = ""
     """Another option with the same effect."""
+
+    @property
+    def description(self) -> str:
+        """What it is, and in brackets what applies if it is not set."""
+        return f"{self.help.removesuffix('.')} [{self.unset}]." if self.unset else self.help
 
 
 SESSION: tuple[Argument, ...] = (
@@ -77,6 +87,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--model',
         kind='roles',
         help='Language model as litellm names it, or template/v1 for none; with ROLE for one role (judge, video, review, …).',
+        group='models',
         metavar='[ROLE=]NAME',
     ),
     Argument(
@@ -85,6 +96,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--thinking',
         kind='roles',
         help='Reasoning effort: off, minimal, low, medium, high, xhigh or max, up to what the model offers.',
+        group='models',
         metavar='[ROLE=]EFFORT',
         choices=('off', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'),
     ),
@@ -94,6 +106,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--api-base',
         kind='roles',
         help="API endpoint of the language model's provider; with ROLE for one role.",
+        group='models',
         metavar='[ROLE=]URL',
     ),
     Argument(
@@ -101,7 +114,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('provider_wait',),
         flag='--provider-wait',
         kind='minutes',
-        help='How long to wait for a model provider that is down, within the budget [10].',
+        help='How long to wait for a model provider that is down, within the budget.',
+        unset='10',
+        group='models',
         metavar='MINUTES',
         minimum=0.0,
         maximum=5256000.0,
@@ -111,7 +126,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('method_spec',),
         flag='--method',
         kind='text',
-        help='Method that proposes and scores policies; see --set [reward].',
+        help='Method that proposes and scores policies.',
+        unset='reward',
+        group='iterations',
         metavar='NAME',
     ),
     Argument(
@@ -119,7 +136,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('max_iterations',),
         flag='--iterations',
         kind='integer',
-        help='Maximum number of iterations [5].',
+        help='Maximum number of iterations.',
+        unset='5',
+        group='iterations',
         metavar='N',
         minimum=1,
         maximum=1000,
@@ -129,7 +148,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('approve_before_evaluation',),
         flag='--approve',
         kind='switch',
-        help='Wait for `dressage sessions approve` before each evaluation [off].',
+        help='Wait for `dressage sessions approve` before each evaluation.',
+        unset='off',
+        group='iterations',
         single=True,
     ),
     Argument(
@@ -137,7 +158,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('reward.reward_source',),
         flag='--reward',
         kind='source',
-        help='First reward [a model writes it].',
+        help='First reward.',
+        unset='a model writes it',
+        group='iterations',
         metavar='FILE',
         single=True,
     ),
@@ -146,7 +169,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('parameters.target', 'code.target', 'program.target'),
         flag='--target',
         kind='number',
-        help="Mean return from which a search method succeeds [that of the environment's card].",
+        help='Mean return from which a search method succeeds.',
+        unset="that of the environment's card",
+        group='iterations',
         metavar='X',
     ),
     Argument(
@@ -155,6 +180,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--set',
         kind='fields',
         help='Setting of the method; repeatable, also for lists.',
+        group='iterations',
         metavar='FIELD=VALUE',
     ),
     Argument(
@@ -162,7 +188,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('seed',),
         flag='--seed',
         kind='count',
-        help='First training seed [0].',
+        help='First training seed.',
+        unset='0',
+        group='training',
         metavar='N',
         maximum=1000000000,
         train=True,
@@ -172,7 +200,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('pool',),
         flag='--pool',
         kind='text',
-        help="Pool of trainers: gpu, or one of the cluster's [its default].",
+        help="Pool of trainers: gpu, or one of the cluster's.",
+        unset='its default',
+        group='training',
         metavar='NAME',
         train=True,
         single=True,
@@ -182,7 +212,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('reward.seeds',),
         flag='--seeds',
         kind='integer',
-        help='Number of seeds for each config [3].',
+        help='Number of seeds for each config.',
+        unset='3',
+        group='training',
         metavar='N',
         minimum=1,
         maximum=100,
@@ -194,6 +226,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--config',
         kind='configs',
         help='Further hyperparameters to train with; repeatable.',
+        group='training',
         metavar='ID:NAME=VALUE,…',
         train=True,
     ),
@@ -202,7 +235,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('reward.backend',),
         flag='--backend',
         kind='choice',
-        help='jax: stacked members; sb3: Stable-Baselines3, if installed [jax].',
+        help='jax: stacked members; sb3: Stable-Baselines3, if installed.',
+        unset='jax',
+        group='training',
         metavar='jax|sb3',
         choices=('jax', 'sb3'),
         train=True,
@@ -213,7 +248,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('reward.algorithm',),
         flag='--algorithm',
         kind='choice',
-        help='Algorithm of the training; sac only for continuous actions [ppo].',
+        help='Algorithm of the training; sac only for continuous actions.',
+        unset='ppo',
+        group='training',
         metavar='ppo|sac',
         choices=('ppo', 'sac'),
         train=True,
@@ -224,28 +261,36 @@ SESSION: tuple[Argument, ...] = (
         paths=('reward.tune_hyperparameters',),
         flag='--tune',
         kind='switch',
-        help='Let the author change hyperparameters, networks and steps between iterations [on with a language model].',
+        help='Let the author change hyperparameters, networks and steps between iterations.',
+        unset='on with a language model',
+        group='training',
     ),
     Argument(
         name='variants',
         paths=('reward.config_variants',),
         flag='--variants',
         kind='switch',
-        help='Also train with a conservative and an aggressive config [off].',
+        help='Also train with a conservative and an aggressive config.',
+        unset='off',
+        group='training',
     ),
     Argument(
         name='early_stop',
         paths=('reward.early_stop',),
         flag='--early-stop',
         kind='switch',
-        help='End a training once it passes or no longer improves; continue while it improves [unless configs are compared].',
+        help='End a training once it passes or no longer improves; continue while it improves.',
+        unset='unless configs are compared',
+        group='training',
     ),
     Argument(
         name='steps',
         paths=('reward.max_steps_per_member', 'reward.steps_per_member'),
         flag='--steps',
         kind='count',
-        help="Environment steps for each seed, such as 600k: at most, where a training's progress decides [4 × preset].",
+        help="Environment steps for each seed, such as 600k: at most, where a training's progress decides.",
+        unset='4 × preset',
+        group='training',
         metavar='N',
         minimum=1,
         maximum=100000000000,
@@ -256,16 +301,21 @@ SESSION: tuple[Argument, ...] = (
         paths=('reward.checkpoint',),
         flag='--checkpoint',
         kind='choice',
-        help='Checkpoint of each seed that is judged and delivered [last].',
+        help='Checkpoint of each seed that is judged and delivered.',
+        unset='last',
+        group='training',
         metavar='last|best',
         choices=('last', 'best'),
+        prefix='CHECKPOINT_CHOICE_',
     ),
     Argument(
         name='patience',
         paths=('reward.patience',),
         flag='--patience',
         kind='integer',
-        help='Checkpoints in a row without a rise after which a training ends that has its expected steps [2].',
+        help='Checkpoints in a row without a rise after which a training ends that has its expected steps.',
+        unset='2',
+        group='training',
         metavar='N',
         minimum=1,
         maximum=100,
@@ -275,16 +325,21 @@ SESSION: tuple[Argument, ...] = (
         paths=('reward.from_parent',),
         flag='--from-parent',
         kind='choice',
-        help="Whether an iteration continues from its parent's policies [auto: the author decides].",
+        help="Whether an iteration continues from its parent's policies.",
+        unset='auto: the author decides',
+        group='training',
         metavar='auto|never|always',
         choices=('auto', 'never', 'always'),
+        prefix='FROM_PARENT_',
     ),
     Argument(
         name='threshold',
         paths=('pass_threshold',),
         flag='--threshold',
         kind='number',
-        help='Score from which a session succeeds [0.7].',
+        help='Score from which a session succeeds.',
+        unset='0.7',
+        group='judgment',
         metavar='X',
         minimum=0.001,
         maximum=1.0,
@@ -294,7 +349,9 @@ SESSION: tuple[Argument, ...] = (
         paths=('judge_source',),
         flag='--judge',
         kind='source',
-        help='Judge [a model writes it].',
+        help='Judge.',
+        unset='a model writes it',
+        group='judgment',
         metavar='FILE',
         single=True,
     ),
@@ -304,6 +361,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--criteria',
         kind='criteria',
         help='Criteria, as `dressage elicit --out` writes them.',
+        group='judgment',
         metavar='FILE',
         single=True,
     ),
@@ -312,9 +370,12 @@ SESSION: tuple[Argument, ...] = (
         paths=('video_judging',),
         flag='--video',
         kind='choice',
-        help='Rollouts that a vision model judges; only: as deciding, without a code judge [deciding].',
+        help='Rollouts that a vision model judges; only: as deciding, without a code judge.',
+        unset='deciding',
+        group='judgment',
         metavar='deciding|none|all|only',
         choices=('deciding', 'none', 'all', 'only'),
+        prefix='VIDEO_JUDGING_',
     ),
     Argument(
         name='video_options',
@@ -322,6 +383,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--video-option',
         kind='fields',
         help='What the vision model is shown: fps, window_seconds, votes, motion_trail or camera; repeatable.',
+        group='judgment',
         metavar='NAME=VALUE',
     ),
     Argument(
@@ -330,6 +392,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--budget-steps',
         kind='count',
         help='Limit for the environment steps of all iterations.',
+        group='limits',
         metavar='N',
         minimum=1,
     ),
@@ -339,6 +402,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--budget-dollars',
         kind='number',
         help='Limit for the cost of model calls, in dollars.',
+        group='limits',
         metavar='X',
         minimum=0.0,
     ),
@@ -348,6 +412,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--budget-tokens',
         kind='count',
         help='Limit for the tokens of model calls.',
+        group='limits',
         metavar='N',
         minimum=1,
     ),
@@ -357,6 +422,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--budget-minutes',
         kind='minutes',
         help='Limit for the wall-clock time, in minutes.',
+        group='limits',
         metavar='MINUTES',
         minimum=0.01,
         maximum=5256000.0,
@@ -394,7 +460,8 @@ STEER: tuple[Argument, ...] = (
         paths=('rebase_to',),
         flag='--rebase-to',
         kind='integer',
-        help="Iteration that the next revision starts from [the reviser's choice].",
+        help='Iteration that the next revision starts from.',
+        unset="the reviser's choice",
         metavar='N',
         maximum=100000,
     ),
@@ -403,9 +470,11 @@ STEER: tuple[Argument, ...] = (
         paths=('from_parent',),
         flag='--from-parent',
         kind='choice',
-        help="Whether an iteration continues from its parent's policies [auto: the author decides].",
+        help="Whether an iteration continues from its parent's policies.",
+        unset='auto: the author decides',
         metavar='auto|never|always',
         choices=('auto', 'never', 'always'),
+        prefix='FROM_PARENT_',
     ),
 )
 """Arguments of `dressage sessions steer`, by fields of `SteerSessionRequest`."""
@@ -447,7 +516,7 @@ class RunSettings(TrainSettings, total=False):
     provider_wait: float | None
     """How long to wait for a model provider that is down, within the budget [10]."""
     method: str | None
-    """Method that proposes and scores policies; see --set [reward]."""
+    """Method that proposes and scores policies [reward]."""
     iterations: int | None
     """Maximum number of iterations [5]."""
     approve: bool | None

@@ -241,7 +241,7 @@ def _parameter(argument: Argument) -> inspect.Parameter:
         more["parser"] = lambda text: parse_count(text, argument.minimum or 0, argument.maximum)
     elif argument.kind in ("integer", "number", "minutes"):
         more |= {"min": argument.minimum, "max": argument.maximum}
-    option = typer.Option(*flags, help=argument.help, show_default=False, **more)
+    option = typer.Option(*flags, help=argument.description, show_default=False, **more)
     annotation: Any = Annotated[_KINDS.get(argument.kind, list[str]) | None, option]
     return inspect.Parameter(argument.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

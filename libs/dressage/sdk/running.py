@@ -50,7 +50,7 @@ def _documented(arguments: Sequence[Argument]) -> Callable[[F], F]:
         keywords = [inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None) for each in arguments]
         parameters = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         function.__signature__ = own.replace(parameters=[*parameters, *keywords])  # type: ignore[attr-defined]
-        lines = "\n    ".join(f":param {each.name}: {each.help}" for each in arguments)
+        lines = "\n    ".join(f":param {each.name}: {each.description}" for each in arguments)
         function.__doc__ = (function.__doc__ or "").replace(":raises", f"{lines}\n    :raises", 1)
         return function
 

@@ -9,6 +9,7 @@ import { useEffect, useMemo } from 'react'
 import { errorText, fieldErrors, sessions } from '../api/clients'
 import { useEnvironments } from '../api/environments'
 import { Command, Fact, Panel, Problem } from '../components/basics'
+import { FIELDS, pathOf } from '../lib/arguments'
 import { criteriaFile, runCommand } from '../lib/command'
 import { save } from '../lib/csv'
 import { compact, duration, environmentId } from '../lib/format'
@@ -50,7 +51,7 @@ function Fields({ name, first }: { name: string; first: Form }) {
   })
   const fields = start.error === null ? {} : fieldErrors(start.error)
   const wrong = (name: string) => fields[`spec.${name}`] ?? fields[name]
-  const known = ['spec.intent', 'spec.environment', 'spec.model', 'spec.reward.seeds', 'spec.reward.steps_per_member', 'spec.reward.patience']
+  const known = ['intent', 'environment', ...FIELDS.map(pathOf)].map((name) => `spec.${name}`)
   const { problem } = useMemo(() => readForm(form), [form])
   const options = (cards.data ?? []).map((entry) => ({ value: entry.name, label: environmentId(entry.name) }))
 

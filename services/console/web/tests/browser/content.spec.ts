@@ -398,10 +398,10 @@ test('the plan is the estimate of the API, and what starts is the form', async (
   await choose(page, 'Environment', 'Hopper-v5')
   await page.getByRole('textbox', { name: 'Intent' }).fill('hop forward')
   await page.getByRole('textbox', { name: 'Model' }).fill(MODEL)
-  await page.getByRole('switch', { name: /Wait for my approval/ }).check()
+  await page.getByRole('switch', { name: 'Approve' }).check()
   await page.getByRole('button', { name: 'Limits and training' }).click()
-  for (const [field, value] of [['Iterations at most', '4'], ['Dollars at most', '2.5'], ['Minutes at most', '30'], ['Score to reach', '0.9'], ['Seeds', '2'], ['Steps of each seed', '50000']] as const) await page.getByRole('textbox', { name: field }).fill(value)
-  const spec = { intent: 'hop forward', environment: 'environments/Hopper-v5', model: MODEL, approveBeforeEvaluation: true, maxIterations: 4, passThreshold: 0.9, budget: { dollars: 2.5, wallTime: '1800s' }, reward: { seeds: 2, stepsPerMember: '50000' } }
+  for (const [field, value] of [['Iterations', '4'], ['Budget dollars', '2.5'], ['Budget minutes', '30'], ['Threshold', '0.9'], ['Seeds', '2'], ['Steps', '50000']] as const) await page.getByRole('textbox', { name: field, exact: true }).fill(value)
+  const spec = { intent: 'hop forward', environment: 'environments/Hopper-v5', model: MODEL, approveBeforeEvaluation: true, maxIterations: 4, passThreshold: 0.9, budget: { dollars: 2.5, wallTime: '1800s' }, reward: { seeds: 2, maxStepsPerMember: '50000' } }
   type Estimate = { minutesPerIteration: number; mostMinutesPerIteration?: number; envStepsPerIteration: string; leastModelCallsPerIteration: number; mostModelCallsPerIteration: number; leastDollarsPerIteration: number; mostDollarsPerIteration: number; goal: string }
   const estimate = await get<Estimate>('EstimateSession', { spec })
   const plan = panel('Plan')
@@ -413,7 +413,7 @@ test('the plan is the estimate of the API, and what starts is the form', async (
   await expect(fact('Model calls of one', plan)).toHaveText(`${estimate.leastModelCallsPerIteration} to ${estimate.mostModelCallsPerIteration}`)
   await expect(fact('Cost of one', plan)).toHaveText(`$${fixed(estimate.leastDollarsPerIteration)} to $${fixed(estimate.mostDollarsPerIteration)}`)
   await expect(fact('Goal', plan)).toHaveText(estimate.goal)
-  await expect(page.locator('.command')).toHaveText(`dressage run 'hop forward' --env Hopper-v5 --model ${MODEL} --iterations 4 --threshold 0.9 --seeds 2 --steps 50000 --budget-dollars 2.5 --budget-minutes 30 --approve`)
+  await expect(page.locator('.command')).toHaveText(`dressage run 'hop forward' --env Hopper-v5 --model ${MODEL} --iterations 4 --approve --seeds 2 --steps 50000 --threshold 0.9 --budget-dollars 2.5 --budget-minutes 30`)
   const card = await get<{ exampleIntents: string[] }>('GetEnvironment', { name: 'environments/Hopper-v5' }, 'EnvironmentService')
   await expect(page.getByRole('checkbox', { checked: true })).toHaveCount(1)
   expect(await page.getByText('Examples for this environment').locator('xpath=following-sibling::*').locator('label').allTextContents()).toEqual(card.exampleIntents.slice(0, 12))

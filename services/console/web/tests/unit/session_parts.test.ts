@@ -123,7 +123,7 @@ describe('the form of a session', () => {
   ]
 
   it('sends only criteria that are ticked, and what continues a training', () => {
-    const spec = specOf({ ...START, intent: 'run', patience: 4, fromParent: 'always', criteria })
+    const spec = specOf({ ...START, intent: 'run', values: { patience: 4, from_parent: 'always' }, criteria })
     expect(spec.criteria.map(({ title, description }) => [title, description])).toEqual([['speed', 'at least 2 m/s']])
     expect(spec.methodSpec).toMatchObject({ case: 'reward', value: { patience: 4, fromParent: FromParent.ALWAYS } })
     expect(runCommand(spec)).toContain('--patience 4 --from-parent always --criteria criteria.json')
@@ -131,12 +131,12 @@ describe('the form of a session', () => {
   })
 
   it('states every limit of the budget in the command', () => {
-    const spec = specOf({ ...START, intent: 'run', dollars: 2.5, minutes: 90 })
+    const spec = specOf({ ...START, intent: 'run', values: { budget_dollars: 2.5, budget_minutes: 90 } })
     expect(runCommand(spec)).toBe('dressage run run --env HalfCheetah-v5 --budget-dollars 2.5 --budget-minutes 90')
   })
 
   it('states every other setting in the command', () => {
-    const spec = specOf({ ...START, intent: 'run', model: 'openai/gpt-4.1' })
+    const spec = specOf({ ...START, intent: 'run', values: { model: ' openai/gpt-4.1' } })
     const hyperparameters = create(HyperparametersSchema, { learningRate: 0.001, hiddenSizes: [64, 32] })
     const reward = create(RewardSpecSchema, { earlyStop: false, evaluations: 4, checkpoint: CheckpointChoice.BEST, rewardSource: 'def reward', configs: [{ id: 'fast', hyperparameters }] })
     Object.assign(spec, {
@@ -147,7 +147,7 @@ describe('the form of a session', () => {
     })
     expect(runCommand(spec)).toBe(
       'dressage run run --env HalfCheetah-v5 --env-option terminate_when_unhealthy=false --model openai/gpt-4.1 --model judge=other/model ' +
-        '--reward reward.py --set evaluations=4 --no-early-stop --checkpoint best --config fast:learning_rate=0.001,hidden_sizes=64x32 --pool gpu',
+        '--reward reward.py --pool gpu --config fast:learning_rate=0.001,hidden_sizes=64x32 --no-early-stop --checkpoint best --set evaluations=4',
     )
     Object.assign(spec, { methodSpec: { case: 'reward', value: { ...reward, trainOnly: true, configs: [] } } })
     expect(runCommand(spec)).toBe('dressage train reward.py --env HalfCheetah-v5 --env-option terminate_when_unhealthy=false --pool gpu')
@@ -156,18 +156,19 @@ describe('the form of a session', () => {
   })
 
   it('is filled from a spec with the same settings', () => {
-    const spec = specOf({ ...START, intent: 'run', patience: 4, fromParent: 'never', dollars: 2, criteria })
+    const spec = specOf({ ...START, intent: 'run', values: { patience: 4, from_parent: 'never', budget_dollars: 2, provider_wait: 1.5, tune: false, approve: true, steps: 5000 }, criteria })
     expect(specOf(formOf(spec))).toEqual(spec)
   })
 
   it('keeps the settings of a session for which it has no field', () => {
-    const spec = specOf({ ...START, intent: 'run', seeds: 2 })
+    const spec = specOf({ ...START, intent: 'run', values: { seeds: 2 } })
     const reward = create(RewardSpecSchema, { seeds: 2, earlyStop: false, rewardSource: 'def reward():\n    return 1\n', configs: [{ id: 'fast', hyperparameters: { hiddenSizes: [64] } }] })
     Object.assign(spec, { methodSpec: { case: 'reward', value: reward }, pool: 'gpu', seed: 7n, judgeSource: '5', roles: { judge: create(RoleModelSchema, { model: 'other/model' }) } })
     const form = formOf(spec)
-    expect(form.further.split('\n')).toEqual(expect.arrayContaining(['pool=gpu', 'reward.early_stop=false', 'judge_source="5"', 'roles.judge.model=other/model']))
+    expect(form.values).toEqual({ seeds: 2, pool: 'gpu', seed: 7, early_stop: false })
+    expect(form.further.split('\n')).toEqual(expect.arrayContaining(['judge_source="5"', 'roles.judge.model=other/model']))
     expect(specOf(form)).toEqual(spec)
-    expect(specOf({ ...form, seeds: 3 }).methodSpec.value).toMatchObject({ seeds: 3, earlyStop: false })
+    expect(specOf({ ...form, values: { ...form.values, seeds: 3 } }).methodSpec.value).toMatchObject({ seeds: 3, earlyStop: false })
   })
 
   it('names the line of a further setting that cannot be read', () => {

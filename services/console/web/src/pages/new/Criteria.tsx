@@ -17,7 +17,7 @@ export function Criteria({ form, onChange }: { form: Form; onChange: (criteria: 
   const intent = form.intent.trim()
   const [asked, setAsked] = useState('')
   const elicit = useMutation({
-    mutationFn: () => intents.elicit({ intent, environment: form.environment, model: form.model.trim() }),
+    mutationFn: () => intents.elicit({ intent, environment: form.environment, model: String(form.values.model ?? '').trim() }),
     onSuccess: (answer) => {
       setAsked(`${form.environment} ${intent}`)
       const own = criteria.filter((entry) => entry.own)

@@ -1,7 +1,8 @@
-// The settings that sessions and benchmarks share: method, model, limits, training.
-import { Accordion, Box, Grid, NumberInput, SegmentedControl, Select, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
+// The settings that sessions and benchmarks share: the method, and a field for each argument.
+import { Accordion, Box, Divider, Grid, NumberInput, SegmentedControl, Select, Stack, Switch, Text, Textarea, TextInput } from '@mantine/core'
 
 import { Panel } from '../../components/basics'
+import { type Argument, FIELDS, fits, labelOf, pathOf, type Value } from '../../lib/arguments'
 import type { Form } from './form'
 import { FURTHER_EXAMPLES } from './further'
 import type { SetField } from './FormPage'
@@ -12,6 +13,9 @@ const METHODS: Record<string, string> = {
   code: 'A model writes the policy in Python.',
   program: 'Searches programs of a small language.',
 }
+/** Arguments that are always shown. */
+const FIRST = ['model', 'approve']
+const GROUPS = ['models', 'iterations', 'training', 'judgment', 'limits']
 
 type Props = {
   form: Form
@@ -23,10 +27,36 @@ type Props = {
   problem: string | undefined
 }
 
-const number = (value: string | number) => (typeof value === 'number' ? value : value === '' ? '' : Number(value))
+type FieldProps = { argument: Argument; value: Value | undefined; error: string | undefined; onChange: (value: Value) => void }
+
+function Field({ argument, value, error, onChange }: FieldProps) {
+  const common = { label: labelOf(argument), description: argument.help.replaceAll('`', ''), error }
+  const range = { ...(argument.minimum !== null && { min: argument.minimum }), ...(argument.maximum !== null && { max: argument.maximum }) }
+  if (argument.kind === 'switch' && argument.unset === 'off') return <Switch {...common} checked={value === true} onChange={(event) => onChange(event.currentTarget.checked)} />
+  if (argument.kind === 'switch') {
+    const chosen = value === undefined || value === '' ? null : value === true ? 'on' : 'off'
+    return <Select {...common} clearable placeholder={argument.unset} data={['on', 'off']} value={chosen} onChange={(word) => onChange(word === null ? '' : word === 'on')} />
+  }
+  if (argument.choices.length > 0) {
+    return <Select {...common} clearable placeholder={argument.unset} data={argument.choices} value={value === undefined || value === '' ? null : String(value)} onChange={(word) => onChange(word ?? '')} />
+  }
+  if (argument.kind === 'text' || argument.kind === 'roles') {
+    return <TextInput {...common} placeholder={argument.unset} value={String(value ?? '')} onChange={(event) => onChange(event.currentTarget.value)} />
+  }
+  return <NumberInput {...common} {...range} thousandSeparator="," placeholder={argument.unset} value={typeof value === 'number' ? value : ''} onChange={(number) => onChange(number === '' ? '' : Number(number))} />
+}
 
 export function Settings({ form, set, methods, wrong, problem }: Props) {
   const count = form.further.split('\n').filter((line) => line.trim() !== '').length
+  const shown = FIELDS.filter((argument) => fits(argument, form.method))
+  const field = (argument: Argument) => (
+    <Field
+      argument={argument}
+      value={form.values[argument.name]}
+      error={wrong(pathOf(argument))}
+      onChange={(value) => set('values', { ...form.values, [argument.name]: value })}
+    />
+  )
   return (
     <>
       <Panel>
@@ -40,102 +70,46 @@ export function Settings({ form, set, methods, wrong, problem }: Props) {
               {METHODS[form.method] ?? ''}
             </Text>
           </Box>
-          <TextInput
-            label="Model"
-            description="As litellm names it, such as openai/gpt-4.1. Empty: the server's default. template/v1 is the built-in author, without a key."
-            placeholder="the server's default"
-            value={form.model}
-            onChange={(event) => set('model', event.currentTarget.value)}
-            error={wrong('model')}
-          />
-          <Switch
-            label="Wait for my approval before each proposal is evaluated"
-            checked={form.approve}
-            onChange={(event) => set('approve', event.currentTarget.checked)}
-          />
+          {shown.filter(({ name }) => FIRST.includes(name)).map((argument) => (
+            <Box key={argument.name}>{field(argument)}</Box>
+          ))}
         </Stack>
       </Panel>
       <Accordion variant="contained" radius="md">
         <Accordion.Item value="limits">
           <Accordion.Control>Limits and training</Accordion.Control>
           <Accordion.Panel>
-            <Grid>
-              <Grid.Col span={6}>
-                <NumberInput label="Iterations at most" min={1} max={1000} value={form.iterations} onChange={(value) => set('iterations', number(value))} placeholder="the method's default" />
-              </Grid.Col>
-              <Grid.Col span={6}>
-                <NumberInput label="Dollars at most" min={0} step={0.5} decimalScale={2} value={form.dollars} onChange={(value) => set('dollars', number(value))} placeholder="no limit" />
-              </Grid.Col>
-              <Grid.Col span={6}>
-                <NumberInput label="Minutes at most" min={1} value={form.minutes} onChange={(value) => set('minutes', number(value))} placeholder="no limit" />
-              </Grid.Col>
-              {form.method === 'reward' && (
-                <>
-                  <Grid.Col span={6}>
-                    <NumberInput label="Score to reach" min={0.01} max={1} step={0.05} value={form.threshold} onChange={(value) => set('threshold', number(value))} placeholder="0.7" />
-                  </Grid.Col>
-                  <Grid.Col span={6}>
-                    <NumberInput label="Seeds" min={1} max={100} value={form.seeds} onChange={(value) => set('seeds', number(value))} placeholder="3" error={wrong('reward.seeds')} />
-                  </Grid.Col>
-                  <Grid.Col span={6}>
-                    <NumberInput
-                      label="Steps of each seed"
-                      min={1}
-                      thousandSeparator=","
-                      value={form.steps}
-                      onChange={(value) => set('steps', number(value))}
-                      placeholder="the environment's preset"
-                      error={wrong('reward.steps_per_member')}
-                    />
-                  </Grid.Col>
-                  <Grid.Col span={6}>
-                    <NumberInput
-                      label="Patience"
-                      description="Checkpoints without a rise after which a training ends"
-                      min={1}
-                      max={100}
-                      value={form.patience}
-                      onChange={(value) => set('patience', number(value))}
-                      placeholder="2"
-                      error={wrong('reward.patience')}
-                    />
-                  </Grid.Col>
-                  <Grid.Col span={6}>
-                    <Select
-                      label="Continue from the parent's policies"
-                      description="Otherwise from random weights"
-                      data={[
-                        { value: 'auto', label: 'the author decides' },
-                        { value: 'never', label: 'never' },
-                        { value: 'always', label: 'always' },
-                      ]}
-                      value={form.fromParent}
-                      onChange={(value) => set('fromParent', value ?? 'auto')}
-                      allowDeselect={false}
-                    />
-                  </Grid.Col>
-                </>
-                )}
-              </Grid>
-            </Accordion.Panel>
-          </Accordion.Item>
-          <Accordion.Item value="further">
-            <Accordion.Control>{count === 0 ? 'Further settings' : `Further settings: ${count}`}</Accordion.Control>
-            <Accordion.Panel>
-              <Textarea
-                label="Settings without a field"
-                description={`One a line, by their names in the API: ${FURTHER_EXAMPLES.join(', ')}`}
-                autosize
-                minRows={3}
-                maxRows={16}
-                className="plain"
-                value={form.further}
-                onChange={(event) => set('further', event.currentTarget.value)}
-                error={problem}
-              />
-            </Accordion.Panel>
-          </Accordion.Item>
-        </Accordion>
+            {GROUPS.map((group) => (
+              <Box key={group} mb="md">
+                <Divider label={group} labelPosition="left" mb="xs" />
+                <Grid>
+                  {shown.filter((argument) => argument.group === group && !FIRST.includes(argument.name)).map((argument) => (
+                    <Grid.Col key={argument.name} span={6}>
+                      {field(argument)}
+                    </Grid.Col>
+                  ))}
+                </Grid>
+              </Box>
+            ))}
+          </Accordion.Panel>
+        </Accordion.Item>
+        <Accordion.Item value="further">
+          <Accordion.Control>{count === 0 ? 'Further settings' : `Further settings: ${count}`}</Accordion.Control>
+          <Accordion.Panel>
+            <Textarea
+              label="Settings without a field"
+              description={`One a line, by their names in the API: ${FURTHER_EXAMPLES.join(', ')}`}
+              autosize
+              minRows={3}
+              maxRows={16}
+              className="plain"
+              value={form.further}
+              onChange={(event) => set('further', event.currentTarget.value)}
+              error={problem}
+            />
+          </Accordion.Panel>
+        </Accordion.Item>
+      </Accordion>
     </>
   )
 }

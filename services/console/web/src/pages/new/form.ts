@@ -1,92 +1,45 @@
 // What the forms of sessions and benchmarks hold, and the spec that it means.
-import { clone, create } from '@bufbuild/protobuf'
-import { DurationSchema } from '@bufbuild/protobuf/wkt'
+import { type JsonObject, toJson } from '@bufbuild/protobuf'
 
+import { METHODS } from '../../gen/arguments'
 import type { SessionSpec } from '../../gen/dressage/v1/session_pb'
-import { BudgetSchema, CodeSpecSchema, FromParent, ParameterSpecSchema, ProgramSpecSchema, RewardSpecSchema, SessionSpecSchema } from '../../gen/dressage/v1/session_pb'
-import { furtherLines, parseFurther } from './further'
+import { SessionSpecSchema } from '../../gen/dressage/v1/session_pb'
+import { FIELDS, fits, fromJsonValue, pathOf, put, take, toJsonValue, type Value } from '../../lib/arguments'
+import { decode, furtherLines, parseFurther } from './further'
 
 /** A criterion to tick and edit; `key` stays while its text changes, `own` are the person's, which a new proposal keeps. */
 export type Criterion = { key: number; title: string; description: string; category: string; on: boolean; own?: boolean }
-
-export const FROM_PARENT: Record<string, FromParent> = { auto: FromParent.UNSPECIFIED, never: FromParent.NEVER, always: FromParent.ALWAYS }
 
 export type Form = {
   intent: string
   environment: string
   method: string
-  model: string
-  iterations: number | ''
-  threshold: number | ''
-  seeds: number | ''
-  steps: number | ''
-  dollars: number | ''
-  minutes: number | ''
-  approve: boolean
-  patience: number | ''
-  fromParent: string
+  /** By the names of arguments; an empty text is not set. */
+  values: Record<string, Value>
   criteria: Criterion[]
   /** Settings without a field of their own, one a line. */
   further: string
 }
 
-export const START: Form = {
-  intent: '',
-  environment: 'environments/HalfCheetah-v5',
-  method: 'reward',
-  model: '',
-  iterations: '',
-  threshold: '',
-  seeds: '',
-  steps: '',
-  dollars: '',
-  minutes: '',
-  approve: false,
-  patience: '',
-  fromParent: 'auto',
-  criteria: [],
-  further: '',
-}
+export const START: Form = { intent: '', environment: 'environments/HalfCheetah-v5', method: 'reward', values: {}, criteria: [], further: '' }
 
-function setMethod(spec: SessionSpec, form: Form): void {
-  const given = spec.methodSpec.case
-  if (given !== undefined && given !== form.method) throw new Error(`The further settings are of the method ${given}, and ${form.method} is chosen`)
-  if (spec.methodSpec.case === undefined) {
-    if (form.method === 'parameters') spec.methodSpec = { case: 'parameters', value: create(ParameterSpecSchema) }
-    else if (form.method === 'code') spec.methodSpec = { case: 'code', value: create(CodeSpecSchema) }
-    else if (form.method === 'program') spec.methodSpec = { case: 'program', value: create(ProgramSpecSchema) }
-    else spec.methodSpec = { case: 'reward', value: create(RewardSpecSchema) }
-  }
-  if (spec.methodSpec.case !== 'reward') return
-  const reward = spec.methodSpec.value
-  if (form.seeds) reward.seeds = form.seeds
-  if (form.steps) reward.stepsPerMember = BigInt(Math.round(form.steps))
-  if (form.patience) reward.patience = form.patience
-  if (form.fromParent !== 'auto') reward.fromParent = FROM_PARENT[form.fromParent] ?? FromParent.UNSPECIFIED
-}
-
-/** The spec of a form. Throws an Error if its further settings cannot be read. */
+/** The spec of a form. Throws an Error if its settings cannot be read. */
 export function specOf(form: Form): SessionSpec {
-  const spec = parseFurther(form.further)
-  spec.intent = form.intent.trim()
-  spec.environment = form.environment
-  if (form.model.trim() !== '') spec.model = form.model.trim()
-  if (form.iterations) spec.maxIterations = form.iterations
-  if (form.threshold) spec.passThreshold = form.threshold
-  if (form.approve) spec.approveBeforeEvaluation = true
+  const json = parseFurther(form.further)
+  const given = METHODS.find((method) => Object.hasOwn(json, method))
+  if (given !== undefined && given !== form.method) throw new Error(`The further settings are of the method ${given}, and ${form.method} is chosen`)
+  if (given === undefined) json[form.method] = {}
+  Object.assign(json, { intent: form.intent.trim(), environment: form.environment })
+  for (const argument of FIELDS) {
+    const value = form.values[argument.name]
+    // A switch without another default is not set while it is off.
+    if (value !== undefined && value !== '' && !(value === false && argument.unset === 'off') && fits(argument, form.method)) put(json, pathOf(argument).split('.'), toJsonValue(argument, value))
+  }
   const criteria = form.criteria.filter((entry) => entry.on && entry.title.trim() !== '')
   if (form.method === 'reward' && criteria.length > 0) {
-    spec.criteria = create(SessionSpecSchema, {
-      criteria: criteria.map(({ title, description, category }) => ({ title: title.trim(), description, category, defaultOn: true })),
-    }).criteria
+    json.criteria = criteria.map(({ title, description, category }) => ({ title: title.trim(), description, category, default_on: true }))
   }
-  setMethod(spec, form)
-  if (form.dollars !== '' || form.minutes !== '') {
-    spec.budget ??= create(BudgetSchema)
-    if (form.dollars !== '') spec.budget.dollars = Number(form.dollars)
-    if (form.minutes !== '') spec.budget.wallTime = create(DurationSchema, { seconds: BigInt(Math.round(Number(form.minutes) * 60)) })
-  }
-  return spec
+  return decode(json, 'Settings')
 }
 
 /** The spec of a form, or what is wrong with it. */
@@ -98,32 +51,20 @@ export function readForm(form: Form): { spec?: SessionSpec; problem?: string } {
   }
 }
 
-/** What of a spec has no field in the form. */
-function rest(spec: SessionSpec): SessionSpec {
-  const left = clone(SessionSpecSchema, spec)
-  Object.assign(left, { intent: '', environment: '', model: '', maxIterations: 0, passThreshold: 0, approveBeforeEvaluation: false, criteria: [] })
-  if (left.budget !== undefined) Object.assign(left.budget, { dollars: undefined, wallTime: undefined })
-  if (left.methodSpec.case === 'reward') Object.assign(left.methodSpec.value, { seeds: 0, stepsPerMember: 0n, patience: 0, fromParent: FromParent.UNSPECIFIED })
-  return left
-}
-
 export function formOf(spec: SessionSpec): Form {
-  const reward = spec.methodSpec.case === 'reward' ? spec.methodSpec.value : undefined
+  const json = toJson(SessionSpecSchema, spec, { useProtoFieldName: true }) as JsonObject
+  const values: Record<string, Value> = {}
+  for (const argument of FIELDS) {
+    const value = take(json, pathOf(argument).split('.'))
+    if (value !== undefined) values[argument.name] = fromJsonValue(argument, value)
+  }
+  for (const name of ['intent', 'environment', 'criteria']) delete json[name]
   return {
     intent: spec.intent,
     environment: spec.environment,
     method: spec.methodSpec.case ?? 'reward',
-    model: spec.model,
-    iterations: spec.maxIterations || '',
-    threshold: spec.passThreshold || '',
-    seeds: reward?.seeds || '',
-    steps: Number(reward?.stepsPerMember ?? 0n) || '',
-    dollars: spec.budget?.dollars ?? '',
-    minutes: spec.budget?.wallTime === undefined ? '' : Number(spec.budget.wallTime.seconds) / 60,
-    approve: spec.approveBeforeEvaluation,
-    patience: reward?.patience || '',
-    fromParent: Object.keys(FROM_PARENT).find((word) => FROM_PARENT[word] === reward?.fromParent) ?? 'auto',
+    values,
     criteria: spec.criteria.map(({ title, description, category }, index) => ({ key: index, title, description, category, on: true })),
-    further: furtherLines(rest(spec)),
+    further: furtherLines(json),
   }
 }

@@ -1,12 +1,11 @@
 // Settings for which the form has no field, as lines `name=value` with the names of the API.
-import { fromJson, type JsonObject, type JsonValue, toJson } from '@bufbuild/protobuf'
+import { fromJson, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
 
 import type { SessionSpec } from '../../gen/dressage/v1/session_pb'
 import { SessionSpecSchema } from '../../gen/dressage/v1/session_pb'
+import { flat, put } from '../../lib/arguments'
 
-export const FURTHER_EXAMPLES = ['pool=gpu', 'seed=7', 'budget.tokens=200000', 'environment_options.max_episode_steps=500', 'reward.early_stop=false', 'code.episodes=20']
-
-const isObject = (value: JsonValue | undefined): value is JsonObject => typeof value === 'object' && value !== null && !Array.isArray(value)
+export const FURTHER_EXAMPLES = ['environment_options.max_episode_steps=500', 'reward.evaluations=4', 'code.episodes=20']
 
 function read(text: string): JsonValue {
   try {
@@ -16,19 +15,7 @@ function read(text: string): JsonValue {
   }
 }
 
-function put(target: JsonObject, path: string[], value: JsonValue): void {
-  const [name = '', ...rest] = path
-  if (rest.length === 0) {
-    target[name] = value
-    return
-  }
-  const inner = Object.hasOwn(target, name) ? target[name] : undefined
-  const next = isObject(inner) ? inner : {}
-  target[name] = next
-  put(next, rest, value)
-}
-
-function decode(json: JsonObject, place: string): SessionSpec {
+export function decode(json: JsonObject, place: string): SessionSpec {
   try {
     return fromJson(SessionSpecSchema, json)
   } catch (error) {
@@ -36,8 +23,8 @@ function decode(json: JsonObject, place: string): SessionSpec {
   }
 }
 
-/** The spec with these settings and no other one. Throws an Error that names the line. */
-export function parseFurther(text: string): SessionSpec {
+/** The JSON of a spec with these settings and no other one. Throws an Error that names the line. */
+export function parseFurther(text: string): JsonObject {
   const all: JsonObject = {}
   text.split('\n').forEach((line, index) => {
     const shown = line.trim()
@@ -52,16 +39,15 @@ export function parseFurther(text: string): SessionSpec {
     decode(alone, place)
     put(all, path, value)
   })
-  return decode(all, 'Further settings')
+  return all
 }
 
-/** The settings of a spec as such lines. */
-export function furtherLines(spec: SessionSpec): string {
-  const flat = (path: string, value: JsonValue): string[] => {
-    if (isObject(value)) return Object.entries(value).flatMap(([name, inner]) => flat(path === '' ? name : `${path}.${name}`, inner))
+/** The settings of the JSON of a spec as such lines. */
+export function furtherLines(json: JsonObject): string {
+  const line = ([path, value]: [string, JsonValue]) => {
     // A text is quoted where it would be read as something else.
     const plain = typeof value === 'string' && value !== '' && value === value.trim() && !value.includes('\n') && read(value) === value
-    return [`${path}=${plain ? value : JSON.stringify(value)}`]
+    return `${path}=${plain ? value : JSON.stringify(value)}`
   }
-  return flat('', toJson(SessionSpecSchema, spec, { useProtoFieldName: true })).join('\n')
+  return flat(json).map(line).join('\n')
 }
