@@ -1,8 +1,8 @@
 """Generate the TypeScript of the public API for the console's page, by `protoc-gen-es`, into a folder that git ignores.
 
 The plugin reads a request of protoc from its standard input. The request is made from the descriptors of `dressage.api`, so
-neither protoc nor buf is needed. Options of fields are left out, because they would double the code: the orchestrator checks the
-rules, and the arguments of a session, which other options describe, are written as a table.
+neither protoc nor buf is needed. Options of fields are left out, because they would double the code. The orchestrator checks
+the rules, and the arguments of a session, which other options describe, are written as a table.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
 
 REMEDY = (
-    "choose a language model with --model, and set its provider's key where models are called, "
-    "or search without a model: --set search=cma_es"
+    "choose a language model, and set its provider's key where models are called, "
+    "or search without a model, with the setting search=cma_es"
 )
 """What to do without a language model."""
 _DIGITS = 3

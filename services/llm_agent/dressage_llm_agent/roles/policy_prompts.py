@@ -12,8 +12,8 @@ from dressage.envs.cards import EnvironmentCard
 from dressage_llm_agent.roles.episodes import describe_episodes
 
 REMEDY = (
-    "choose a language model with --model, and set its provider's key where models are called, "
-    "or replay a recorded session: dressage run --replay FOLDER"
+    "choose a language model, and set its provider's key where models are called, "
+    "or replay a recorded session: `dressage run --replay FOLDER`"
 )
 """What to do without a language model."""
 IMPORTS = tuple(sorted(ALLOWED_MODULES - {"__future__"}))

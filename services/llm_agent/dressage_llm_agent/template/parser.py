@@ -74,7 +74,7 @@ def _decline(text: str, environment: str, why: str) -> InvalidArgument:
     known = describe_known(environment)
     message = (
         f"template/v1 cannot write {shown!r} for {environment}: {why}. It supports: {known}. "
-        "For others, name a language model (--model), or train a reward of your own (`dressage train`)."
+        "For others, name a language model, or train a reward of your own (`dressage train`)."
     )
     return InvalidArgument(
         message,

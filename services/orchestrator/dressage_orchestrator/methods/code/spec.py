@@ -103,8 +103,8 @@ def validate(spec: v1.SessionSpec) -> None:
     target(spec)
     if spec.model == TEMPLATE and not code.policy_source:
         expected = (
-            "a language model, because the built-in author writes no policies. Use --model NAME with the provider's key, "
-            "--replay DIR for a recorded session, or a policy of your own: --set policy_source=@FILE"
+            "a language model, because the built-in author writes no policies. Name a model and set its provider's key, "
+            "replay a recorded session, or give a policy of your own as the setting policy_source"
         )
         raise InvalidArgument(field="spec.model", value=spec.model, expected=expected)
     if code.policy_source and not code.policy_source.strip():

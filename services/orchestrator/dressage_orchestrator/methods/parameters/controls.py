@@ -54,7 +54,7 @@ class ControlSearch(SearchSession):
             f"{self._context.environment}."
         )
         if model in ("", TEMPLATE):
-            message += " For a search with a model, set the key of a provider, or choose a model with --model."
+            message += " For a search with a model, set the key of a provider, or choose a model."
         self._context.step("warn:search", lambda: self._context.store.warn("INTENT_IGNORED", message, key="search"))
 
     # Proposals.

@@ -183,13 +183,13 @@ def _check_search(spec: v1.SessionSpec, card: EnvironmentCard) -> None:
     if card.pack and (search not in VARIANTS or spec.model in ("", TEMPLATE)):
         expected = (
             f"a search with a model ({', '.join(VARIANTS)}), because {card.id} plays in the environment pack {card.pack}, in "
-            "which no other search runs. Choose a model with --model, or use --method code"
+            "which no other search runs. Choose a model, or use the method code"
         )
         raise _refuse("search", search, expected)
     if search in VARIANTS and spec.model in ("", TEMPLATE):
         expected = (
             f"a search without a model ({', '.join(CONTROLS)}), because no language model is configured. Set the key "
-            "of a provider, or choose a model with --model"
+            "of a provider, or choose a model"
         )
         raise _refuse("search", search, expected)
     space = "discrete" if card.num_actions else "continuous"
@@ -209,7 +209,7 @@ def _check_numbers(spec: v1.SessionSpec, card: EnvironmentCard) -> None:
         raise InvalidArgument(field="spec.seed", value=spec.seed, expected=expected)
     calls = VARIANTS[settings.search].calls if settings.search in VARIANTS else 1
     if settings.episode_budget < calls * settings.episodes:
-        expected = f"at least {calls * settings.episodes}, the episodes of one iteration (--set episode_budget=VALUE)"
+        expected = f"at least {calls * settings.episodes}, the episodes of one iteration (setting episode_budget)"
         raise _refuse("episode_budget", settings.episode_budget, expected)
 
 
@@ -238,9 +238,7 @@ def _check_rule(settings: v1.ParameterSpec) -> None:
         expected = f"none, because {settings.search} has no critic; searches with one: {', '.join(critics)}"
         raise _refuse("revision_rule", settings.revision_rule, expected)
     if not settings.HasField("revision_threshold"):
-        expected = (
-            f"a mean return, because the revision rule is {settings.revision_rule} (--set revision_threshold=VALUE)"
-        )
+        expected = f"a mean return, because the revision rule is {settings.revision_rule} (setting revision_threshold)"
         raise _refuse("revision_threshold", None, expected)
 
 

@@ -129,7 +129,7 @@ def validate(spec: v1.SessionSpec) -> None:
     except InvalidArgument as error:
         raise error.rename(lambda field: f"spec.program.{field}") from None
     if spec.budget.env_steps:
-        expected = "none: a search over programs counts programs. Use --set budget=PROGRAMS"
+        expected = "none: a search over programs counts programs. Use the setting budget"
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
 
 
@@ -167,7 +167,7 @@ def _check_programs(spec: v1.SessionSpec) -> None:
     if spec.model in ("", TEMPLATE):
         expected = (
             f"a search without a model ({', '.join(SEARCHES)}), because no language model is configured. Set the key of a "
-            "provider, or choose a model with --model"
+            "provider, or choose a model"
         )
         raise _refuse("search", settings.search, expected)
     if not settings.seed_programs:
