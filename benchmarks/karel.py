@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 from dressage.programs.engine.grammar import KAREL_GRAMMAR
 from dressage.programs.engine.trees import flatten
-from dressage.programs.karel.scoring import KarelScorer
-from dressage.programs.karel.tasks import karel_task
+from dressage.programs.karel.machine import KarelScorer
+from dressage.programs.karel.tasks import class_of
 from dressage.programs.karel.worlds import Worlds
 from dressage.programs.search.climbing import Search
 from dressage.programs.search.draws import neighbours
@@ -54,7 +54,7 @@ PEER_PROGRAMS = 25
 def engine(task: str, rounds: int) -> dict[str, Any]:
     """Measure the engines on the same programs."""
     parent = parse(PARENTS[task], KAREL)
-    scorer = KarelScorer(Worlds.of(karel_task(task).task_class, range(32)))
+    scorer = KarelScorer(Worlds.of(class_of(task), range(32)))
     drawn = [neighbours(parent, KAREL_GRAMMAR, seed, NEIGHBOURS) for seed in range(SETS)]
     flat = [[flatten(program, KAREL) for program in programs] for programs in drawn]
     means = [float(scorer.score_all(programs)[0].mean()) for programs in flat]
@@ -95,7 +95,7 @@ def _rate(work: Any, count: int) -> float:
 
 def search(task: str, programs: int, seconds: float, rounds: int) -> dict[str, Any]:
     """Measure whole scheduled hill climbs."""
-    worlds = Worlds.of(karel_task(task).task_class, range(32))
+    worlds = Worlds.of(class_of(task), range(32))
     peer, ours, costly, lean, hits = Peer(task), [], [], [], []
     for seed in range(rounds):
         with Scorers(lambda: KarelScorer(worlds)) as scorers:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dressage.episodes import ahead
-from dressage.programs.karel import play as karel_play
-from dressage.programs.karel import scoring as karel_scoring
-from dressage.programs.minigrid import play as minigrid_play
-from dressage.programs.minigrid import scoring as minigrid_scoring
+from dressage.programs.karel import machine as karel
+from dressage.programs.minigrid import machine as minigrid
 
-__all__ = ["ahead", "karel_play", "karel_scoring", "minigrid_play", "minigrid_scoring"]
+__all__ = ["ahead", "karel", "minigrid"]

@@ -13,25 +13,9 @@ from dressage.envs.cards import PROGRAM_ENVIRONMENT_IDS, ActionComponent, Enviro
 from dressage.envs.catalogue import catalogue
 from dressage.programs.families import ProgramTask, program_task
 
-_INTENTS = {
-    "DoorKey": "open the door, then reach the goal",
-    "LavaGap": "go through the gap in the lava to the goal",
-    "PutNear": "put the ball next to the box",
-    "RedBlueDoor": "open the red door, then the blue one",
-}
 
-
-def build_card(environment: str) -> EnvironmentCard:
-    """Return the card of a program task of this package."""
-    task = program_task(environment)
-    return card_of(task, intent=_INTENTS.get(task.name, ""))
-
-
-def card_of(task: ProgramTask, *, intent: str = "") -> EnvironmentCard:
-    """Return the card of any program task.
-
-    :param intent: an example of a user's words; empty: the goal.
-    """
+def build_card(task: ProgramTask) -> EnvironmentCard:
+    """Return the card of a program task."""
     text, language = task.text, task.language
     goal = f"{text.goal[:1].lower()}{text.goal[1:].rstrip('.')}"
     note = f" On its speed: {task.family.note}." if task.family.note else ""
@@ -50,7 +34,7 @@ def card_of(task: ProgramTask, *, intent: str = "") -> EnvironmentCard:
         can_terminate=True,
         termination="as the return describes, or when a loop returns to a state in which it was before",
         stock_reward=text.returns,
-        example_intents=(intent or goal,),
+        example_intents=(text.intent or goal,),
         num_actions=len(language.actions),
         methods=("program",),
         target=1.0,
@@ -72,7 +56,7 @@ def card_text(card: EnvironmentCard) -> str:
 def main() -> int:
     """Write all cards."""
     for environment in PROGRAM_ENVIRONMENT_IDS:
-        catalogue()[environment].card_file.write_text(card_text(build_card(environment)), "utf-8")
+        catalogue()[environment].card_file.write_text(card_text(build_card(program_task(environment))), "utf-8")
     return 0
 
 

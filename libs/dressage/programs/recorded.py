@@ -1,7 +1,8 @@
 """Recorded replies to the tasks of the program author, which seed a search without a language model.
 
-A file of ``replies/`` has the replies to one task, one JSON object a line: first ``meta`` with the provenance, then ``reply``
-with a text in the form in which a model answers; ``faulty`` marks one that has to be rejected. All are written by hand.
+``replies.jsonl`` in a task's folder of `dressage.envs.catalogue` has one JSON object a line: first ``meta`` with the
+provenance, then ``reply`` with a text in the form in which a model answers; ``faulty`` marks one that has to be rejected. All
+are written by hand.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 
+from dressage.envs.catalogue import catalogue
 from dressage.errors import FailedPrecondition
-from dressage.programs.tasks_text import TASK_TEXTS
 
 NO_RECORDED_PROGRAMS = "NO_RECORDED_PROGRAMS"
 """Reason of the error for a task without recorded replies."""
@@ -35,19 +36,18 @@ def recorded_replies(task: str) -> RecordedReplies:
 
     :raises FailedPrecondition: ``NO_RECORDED_PROGRAMS`` for a task without recorded replies.
     """
-    names = {f"{text.language.name}/{name}": name for name, text in TASK_TEXTS.items()}
-    if task not in names:
+    file = catalogue()[task].path / "replies.jsonl" if task in catalogue() else None
+    if file is None or not file.exists():
         raise FailedPrecondition(
             f"there are no recorded programs for {task}; choose a language model, or search from random programs",
             reason=NO_RECORDED_PROGRAMS,
             metadata={"task": task},
         )
-    return _read(names[task])
+    return _read(file)
 
 
 @functools.cache
-def _read(name: str) -> RecordedReplies:
-    text = resources.files(__package__).joinpath("replies", f"{name}.jsonl").read_text("utf-8")
-    rows = [json.loads(line) for line in text.splitlines()]
+def _read(file: Path) -> RecordedReplies:
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     provenance = " ".join(row["provenance"] for row in rows if row["kind"] == "meta")
     return RecordedReplies(provenance, tuple(row["reply"] for row in rows if row["kind"] == "reply"))

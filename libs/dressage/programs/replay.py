@@ -16,9 +16,9 @@ from typing import Any
 from dressage.errors import InvalidArgument
 from dressage.programs.engine.playing import Episode
 from dressage.programs.engine.worlds import Worlds
-from dressage.programs.karel.play import MARKERS
-from dressage.programs.karel.play import play as karel_play
-from dressage.programs.minigrid.play import play as minigrid_play
+from dressage.programs.karel.machine import play as karel_play
+from dressage.programs.karel.rules import MARKERS
+from dressage.programs.minigrid.machine import play as minigrid_play
 from dressage.programs.minigrid.tasks import TASKS
 from dressage.programs.search.settings import Schedule
 from dressage.programs.stored_states import StoredStates

@@ -1,7 +1,7 @@
 """Descriptions of the languages and the program tasks for a language model, in short sentences.
 
 They describe what a program can rely on. Sizes include the border of walls. A return is the sum of an episode's rewards.
-The texts are in ``languages_text.json`` and ``tasks_text.json``.
+The texts of a language are in ``languages_text.json``, those of a task in its family's folder of `dressage.envs.catalogue`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from dressage.programs.syntax import KAREL, MINIGRID, Language
+from dressage.envs.catalogue import catalogue
+from dressage.programs.syntax import Language
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class TaskText:
     :param start: where the agent starts and in which direction it faces.
     :param goal: what the agent has to do.
     :param returns: what is rewarded or penalised, and when the episode ends.
+    :param intent: an example of a user's words; empty: the goal.
     """
 
     name: str
@@ -49,20 +51,20 @@ class TaskText:
     start: str
     goal: str
     returns: str
+    intent: str = ""
 
 
-def _rows(file: str) -> dict[str, Any]:
-    rows: dict[str, Any] = json.loads(resources.files(__package__).joinpath(file).read_text("utf-8"))
-    return rows
+def task_texts(language: Language) -> dict[str, TaskText]:
+    """Return the descriptions of a family of this package by the task's name.
+
+    :param language: the family's, which has its name.
+    """
+    entries = [entry for entry in catalogue().values() if entry.id.startswith(f"{language.name}/")]
+    names = [entry.id.partition("/")[2] for entry in entries]
+    return {name: TaskText(name, language, **entries[0].table("tasks")[name]) for name in names}
 
 
-def _tasks() -> dict[str, TaskText]:
-    languages = {language.name: language for language in (KAREL, MINIGRID)}
-    rows = _rows("tasks_text.json")
-    return {name: TaskText(name, **(row | {"language": languages[row["language"]]})) for name, row in rows.items()}
-
-
-TASK_TEXTS = _tasks()
-"""The descriptions by the task's name."""
-LANGUAGE_TEXTS = {name: LanguageText(**row) for name, row in _rows("languages_text.json").items()}
-"""The descriptions by the language's name."""
+def language_text(language: Language) -> LanguageText:
+    """Return the description of a language of this package."""
+    rows: dict[str, Any] = json.loads(resources.files(__package__).joinpath("languages_text.json").read_text("utf-8"))
+    return LanguageText(**rows[language.name])

@@ -16,7 +16,7 @@ from dressage.programs.recorded import recorded_replies
 
 @pytest.mark.parametrize("environment", PROGRAM_ENVIRONMENT_IDS)
 def test_cards_are_current(environment: str) -> None:
-    assert catalogue()[environment].card_file.read_text("utf-8") == card_text(build_card(environment))
+    assert catalogue()[environment].card_file.read_text("utf-8") == card_text(build_card(program_task(environment)))
     card = load_card(environment)
     assert card.methods == ("program",) and not card.has_video and card.target == 1.0
     assert len(recorded_replies(environment).replies) >= 32

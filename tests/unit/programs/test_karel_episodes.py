@@ -3,11 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from dressage.errors import InvalidArgument
+from dressage.programs.engine.playing import Episode
 from dressage.programs.engine.trees import flatten
+from dressage.programs.families import program_task
+from dressage.programs.karel.family import KAREL_FAMILY
 from dressage.programs.karel.layouts import layout
-from dressage.programs.karel.play import Episode, play
-from dressage.programs.karel.scoring import KarelScorer
-from dressage.programs.karel.tasks import NAMED_TASKS, karel_task, task_class
+from dressage.programs.karel.machine import KarelScorer, play
+from dressage.programs.karel.tasks import class_of, task_class
 from dressage.programs.karel.worlds import Worlds
 from dressage.programs.syntax import KAREL, parse
 
@@ -57,8 +59,8 @@ def test_play_and_score_agree_on_random_programs() -> None:
     from dressage.programs.search.draws import random_programs
 
     programs = random_programs(KAREL_GRAMMAR, 7, 40)
-    for name in NAMED_TASKS:
-        worlds = Worlds.of(karel_task(name).task_class, range(8))
+    for name in KAREL_FAMILY.tasks:
+        worlds = Worlds.of(class_of(name), range(8))
         _, returns = KarelScorer(worlds).score_all([flatten(program, KAREL) for program in programs])
         expected = [[result.reward for result in play(program, worlds)] for program in programs]
         assert returns.tolist() == expected, name
@@ -73,20 +75,16 @@ def test_scoring_leaves_the_worlds_as_they_were() -> None:
 
 
 def test_the_corrected_profile_starts_inside_and_reports_on_other_seeds() -> None:
-    quirky, corrected = karel_task("WallAvoider"), karel_task("WallAvoider", "corrected")
-    inside = [layout(corrected.task_class, seed, "corrected") for seed in range(200)]
+    quirky, corrected = program_task("karel/WallAvoider", "llmgs-v1"), program_task("karel/WallAvoider")
+    inside = [layout(class_of("WallAvoider"), seed, "corrected") for seed in range(200)]
     assert not any(state.walls[state.agent] for state in inside)
-    outside = [layout(quirky.task_class, seed) for seed in range(32)]
+    outside = [layout(class_of("WallAvoider"), seed) for seed in range(32)]
     assert sum(bool(state.walls[state.agent]) for state in outside) == 15
-    assert quirky.search_seeds == quirky.report_seeds
-    assert not set(corrected.search_seeds) & set(corrected.report_seeds)
-    assert corrected.solved < 1.0 == quirky.solved
+    assert quirky.search_states(32) == quirky.report_states(32)
+    assert not set(corrected.search_states(32)) & set(corrected.report_states(32))
+    assert corrected.threshold(1.0) < 1.0 == quirky.threshold(1.0)
 
 
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="unknown Karel task"):
-        karel_task("Chess")
-    with pytest.raises(InvalidArgument, match="unknown profile"):
-        karel_task("Maze", "v2")  # type: ignore[arg-type]
+def test_an_unknown_class_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="unknown Karel task class"):
         task_class("Chess")

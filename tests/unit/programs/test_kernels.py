@@ -12,7 +12,7 @@ from dressage.programs.warm import compile_kernels
 USE = """
 import numpy as np, sys
 {imports}
-from dressage.programs.karel.scoring import KarelScorer
+from dressage.programs.karel.machine import KarelScorer
 from dressage.programs.karel.tasks import task_class
 from dressage.programs.karel.worlds import Worlds
 from dressage.programs.search.climbing import Search

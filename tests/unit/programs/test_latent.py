@@ -9,8 +9,8 @@ import pytest
 from dressage.errors import InvalidArgument
 from dressage.programs.engine.grammar import KAREL_GRAMMAR, MINIGRID_GRAMMAR, Grammar
 from dressage.programs.engine.trees import Nodes, flatten, unflatten
-from dressage.programs.karel.scoring import KarelScorer
-from dressage.programs.karel.tasks import karel_task
+from dressage.programs.karel.machine import KarelScorer
+from dressage.programs.karel.tasks import class_of
 from dressage.programs.karel.worlds import Worlds
 from dressage.programs.latent.autoencoder import load_autoencoder
 from dressage.programs.latent.decoding import Choices, places_of, vocabulary
@@ -92,7 +92,7 @@ def test_the_autoencoder_of_the_package_reconstructs_programs() -> None:
 
 
 def stair_climber() -> KarelScorer:
-    return KarelScorer(Worlds.of(karel_task("StairClimber").task_class, range(32)))
+    return KarelScorer(Worlds.of(class_of("StairClimber"), range(32)))
 
 
 def searched(settings: SearchSettings, threads: int = 1, stops: tuple[int, ...] = ()) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from dressage.errors import InvalidArgument
 from dressage.programs.engine.trees import flatten
 from dressage.programs.families import program_task
 from dressage.programs.minigrid.layouts import layout
-from dressage.programs.minigrid.play import play
+from dressage.programs.minigrid.machine import play
 from dressage.programs.minigrid.stepping import HEADINGS, MinigridWorld
 from dressage.programs.minigrid.tasks import TASKS
 from dressage.programs.minigrid.worlds import Worlds

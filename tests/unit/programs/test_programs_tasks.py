@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dressage.envs.catalogue import catalogue
 from dressage.programs.from_reply import from_reply
-from dressage.programs.syntax import KAREL, Program, to_text
-from dressage.programs.tasks_text import TASK_TEXTS
+from dressage.programs.syntax import KAREL, MINIGRID, Program, to_text
+from dressage.programs.tasks_text import task_texts
 
 from tests.reference import karel_tasks, minigrid_reference
 from tests.reference.interpreter import run
 from tests.reference.karel_reference import World, rows
 from tests.reference.minigrid_reference import Room
 
-REPLIES = Path(__file__).resolve().parents[3] / "libs" / "dressage" / "programs" / "replies"
+TASK_TEXTS = task_texts(KAREL) | task_texts(MINIGRID)
 CLASSES = {"StairClimber": ("StairClimberSparse", "StairClimber"), "Maze": ("MazeSparse", "Maze")}
 """Two tasks of the benchmark have sparse rewards; their seeds must not solve the dense form either."""
 
@@ -31,8 +32,12 @@ def initial_states(name: str) -> list[dict[str, Any]]:
     return [row for row in stored_rows if row["kind"] == "init" and row["task"] == name]
 
 
+def replies_file(task: str) -> Path:
+    return catalogue()[f"{TASK_TEXTS[task].language.name}/{task}"].path / "replies.jsonl"
+
+
 def stored(task: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    meta, *replies = [json.loads(line) for line in (REPLIES / f"{task}.jsonl").read_text("utf-8").splitlines()]
+    meta, *replies = [json.loads(line) for line in replies_file(task).read_text("utf-8").splitlines()]
     return meta, replies
 
 
@@ -59,7 +64,7 @@ def mean_return(program: Program, name: str) -> float:
 
 def test_every_task_has_a_description_and_replies():
     assert len(TASK_TEXTS) == 15
-    assert {path.stem for path in REPLIES.glob("*.jsonl")} == set(TASK_TEXTS)
+    assert all(replies_file(task).exists() for task in TASK_TEXTS)
     for text in TASK_TEXTS.values():
         for part in (text.map, text.start, text.goal, text.returns):
             assert 10 < len(part) < 400

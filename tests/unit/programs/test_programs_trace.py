@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dressage.programs.karel.play import play
-from dressage.programs.karel.stepping import HEADINGS, KarelWorld, worst_trace
-from dressage.programs.karel.tasks import TASK_CLASSES, karel_task, task_class
+from dressage.programs.karel.machine import play
+from dressage.programs.karel.stepping import HEADINGS, KarelWorld
+from dressage.programs.karel.tasks import TASK_CLASSES, class_of, task_class
 from dressage.programs.karel.worlds import Worlds
 from dressage.programs.pretty import to_indented
 from dressage.programs.stored_states import stored_layout
@@ -113,11 +113,11 @@ def test_a_trace_agrees_with_play_on_random_programs(seed):
 
 
 def test_the_worst_variation_is_traced_and_its_steps_name_their_lines():
-    worlds = Worlds.of(karel_task("DoorKey").task_class, range(32))
+    worlds = Worlds.of(class_of("DoorKey"), range(32))
     program = parse(KEY_THEN_DOOR, KAREL)
     returns = [episode.reward for episode in play(program, worlds)]
-    index, result = worst_trace(program, worlds)
-    assert index == int(np.argmin(returns)) and result.total == min(returns)
+    result = trace(program, KarelWorld(worlds, int(np.argmin(returns))))
+    assert result.total == min(returns)
     lines = result.printout.text.split("\n")
     assert result.steps and all(step.operation in lines[step.line - 1] for step in result.steps)
     # Two equal loops are two nodes: their states are not confused.
@@ -132,7 +132,7 @@ def test_a_loop_that_neither_perceives_nor_acts_is_bounded(monkeypatch):
 
 
 def test_the_text_shows_grid_code_steps_views_rewards_and_totals():
-    worlds = Worlds.of(karel_task("Harvester").task_class, [3])
+    worlds = Worlds.of(class_of("Harvester"), [3])
     body = "pickMarker move turnLeft pickMarker"
     text = trace_text(trace(parse(f"DEF run m( {body} m)", KAREL), KarelWorld(worlds, 0)), program_lines=False)
     assert text.count("########") == 2 and "facing east" in text and "  2 |     pickMarker()" in text
@@ -142,8 +142,8 @@ def test_the_text_shows_grid_code_steps_views_rewards_and_totals():
 
 
 def test_the_executing_line_is_marked_on_request():
-    worlds = Worlds.of(karel_task("DoorKey").task_class, range(32))
-    result = worst_trace(parse(KEY_THEN_DOOR, KAREL), worlds)[1]
+    worlds = Worlds.of(class_of("DoorKey"), range(32))
+    result = trace(parse(KEY_THEN_DOOR, KAREL), KarelWorld(worlds, 0))
     plain, marked = (trace_text(result, program_lines=flag) for flag in (False, True))
     assert "    >" not in plain
     shown = [line for line in marked.split("\n") if line.startswith("    >")]

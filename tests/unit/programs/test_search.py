@@ -8,8 +8,8 @@ import pytest
 from dressage.errors import InvalidArgument
 from dressage.programs.engine.grammar import KAREL_GRAMMAR
 from dressage.programs.engine.trees import Nodes, flatten, unflatten
-from dressage.programs.karel.scoring import KarelScorer
-from dressage.programs.karel.tasks import karel_task
+from dressage.programs.karel.machine import KarelScorer
+from dressage.programs.karel.tasks import class_of
 from dressage.programs.karel.worlds import Worlds
 from dressage.programs.search.algorithms import new_search
 from dressage.programs.search.beam import BeamSearch
@@ -25,7 +25,7 @@ History = list[tuple[int, float, str]]
 
 
 def worlds(task: str = "DoorKey") -> Worlds:
-    return Worlds.of(karel_task(task).task_class, range(32))
+    return Worlds.of(class_of(task), range(32))
 
 
 def row(match: Improvement) -> tuple[int, float, str]:

@@ -26,7 +26,7 @@ from dressage.errors import InvalidArgument
 
 FOLDER = Path(__file__).parent
 _FILE = "environment.toml"
-TABLES = frozenset({"preset", "search", "template", "measured", "batched"})
+TABLES = frozenset({"preset", "search", "template", "measured", "batched", "tasks"})
 """Names of the tables of a description."""
 
 

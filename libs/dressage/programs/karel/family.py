@@ -7,9 +7,9 @@ from typing import Any
 
 from dressage.programs.engine.grammar import KAREL_GRAMMAR
 from dressage.programs.family import CompiledFamily, Rules
-from dressage.programs.karel.tasks import NAMED_TASKS, karel_task
+from dressage.programs.karel.tasks import class_of
 from dressage.programs.syntax import KAREL
-from dressage.programs.tasks_text import LANGUAGE_TEXTS, TASK_TEXTS
+from dressage.programs.tasks_text import language_text, task_texts
 
 _MAX_CALLS = 10_000
 
@@ -24,14 +24,14 @@ def _rules() -> Rules:
 def _worlds(task: str, profile: Any, states: Sequence[int]) -> Any:
     from dressage.programs.karel.worlds import Worlds
 
-    return Worlds.of(karel_task(task, profile).task_class, states, profile)
+    return Worlds.of(class_of(task), states, profile)
 
 
 KAREL_FAMILY = CompiledFamily(
     name="karel",
     language=KAREL,
-    text=LANGUAGE_TEXTS["karel"],
-    tasks={name: TASK_TEXTS[name] for name in NAMED_TASKS},
+    text=language_text(KAREL),
+    tasks=task_texts(KAREL),
     grammar=KAREL_GRAMMAR,
     max_calls=_MAX_CALLS,
     load=_rules,

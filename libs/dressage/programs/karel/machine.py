@@ -9,10 +9,15 @@ from numpy.typing import NDArray
 
 from dressage.episodes.compiling import allocation_free
 from dressage.programs.engine import loop_states
+from dressage.programs.engine.grammar import KAREL_GRAMMAR, Grammar
 from dressage.programs.engine.interpreter import SCRATCH, Machine
+from dressage.programs.engine.playing import player
+from dressage.programs.engine.scoring import ProgramScorer, scoring_kernels
+from dressage.programs.engine.worlds import Worlds
 from dressage.programs.karel import rules
 from dressage.programs.karel.rules import MARKERS, WALL
 from dressage.programs.karel.tasks import SNAKE
+from dressage.programs.syntax import KAREL
 
 MAX_CALLS = 10_000
 """Perceptions and actions of an episode; the next one ends it."""
@@ -96,3 +101,13 @@ def _act(
 
 
 KAREL_MACHINE = Machine(_begin, _perceive, _act, MAX_CALLS, CONTENTS)
+
+play = player("karel", KAREL, KAREL_MACHINE).play
+"""Play a program in every variation; ``cells & MARKERS`` of an episode are the markers at the end."""
+
+
+class KarelScorer(ProgramScorer):
+    """Scores programs in variations of a Karel task."""
+
+    def __init__(self, worlds: Worlds, grammar: Grammar = KAREL_GRAMMAR) -> None:
+        super().__init__(worlds, grammar, scoring_kernels("karel", KAREL_MACHINE))

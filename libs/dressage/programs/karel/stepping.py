@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-import numpy as np
-
 from dressage.programs.engine import worlds as engine
 from dressage.programs.engine.stepping import Stepper, stepping_kernel
 from dressage.programs.karel.machine import KAREL_MACHINE
-from dressage.programs.karel.play import play
 from dressage.programs.karel.rules import MARKERS, WALL
-from dressage.programs.karel.worlds import Worlds
-from dressage.programs.syntax import KAREL, Program, Test
-from dressage.programs.trace import DEFAULT_STEPS, Agent, Contents, Effect, Trace, trace
+from dressage.programs.syntax import KAREL, Test
+from dressage.programs.trace import Agent, Contents, Effect
 
 HEADINGS = ("north", "east", "south", "west")
 _ARROWS = "^>v<"
@@ -96,13 +92,3 @@ class KarelWorld:
         if cell & WALL:
             return "#"
         return (_TEN if cell == 10 else str(cell)) if cell else "."
-
-
-def worst_trace(program: Program, worlds: Worlds, *, limit: int = DEFAULT_STEPS) -> tuple[int, Trace]:
-    """Return the variation in which a program returns least, the first of several, and its trace there.
-
-    :raises InvalidArgument: see `play`.
-    """
-    returns = [episode.reward for episode in play(program, worlds)]
-    index = int(np.argmin(returns))
-    return index, trace(program, KarelWorld(worlds, index), limit=limit)

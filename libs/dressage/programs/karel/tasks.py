@@ -1,4 +1,4 @@
-"""The Karel task classes and the named tasks that use them, in two profiles.
+"""The classes of Karel's tasks, in two profiles.
 
 ``llmgs-v1`` reproduces the published experiment, its quirks included: search and report use the same 32 seeds, and the
 agent of WallAvoider is placed without the offset of the border, so that it may start inside a wall. ``corrected`` places
@@ -13,19 +13,11 @@ from typing import Literal
 from dressage.errors import InvalidArgument
 
 Profile = Literal["llmgs-v1", "corrected"]
-PROFILES: tuple[Profile, ...] = ("llmgs-v1", "corrected")
 
 STAIR_CLIMBER, STAIR_CLIMBER_SPARSE, MAZE, MAZE_SPARSE = 0, 1, 2, 3
 FOUR_CORNERS, FOUR_CORNERS_SPARSE, TOP_OFF, TOP_OFF_SPARSE = 4, 5, 6, 7
 HARVESTER, HARVESTER_SPARSE, CLEAN_HOUSE, CLEAN_HOUSE_SPARSE = 8, 9, 10, 11
 DOOR_KEY, ONE_STROKE, SEEDER, SNAKE, PATH_FOLLOW, WALL_AVOIDER = 12, 13, 14, 15, 16, 17
-
-SEARCH_SEEDS = tuple(range(32))
-_REPORT_SEEDS: dict[Profile, tuple[int, ...]] = {
-    "llmgs-v1": SEARCH_SEEDS,
-    "corrected": tuple(range(1_000, 1_032)),
-}
-_SOLVED: dict[Profile, float] = {"llmgs-v1": 1.0, "corrected": 1.0 - 1e-9}
 
 
 @dataclass(frozen=True)
@@ -68,38 +60,13 @@ TASK_CLASSES: dict[str, TaskClass] = {
     )
 }
 
-NAMED_TASKS: dict[str, str] = {
-    "StairClimber": "StairClimberSparse",
-    "Maze": "MazeSparse",
-    **{name: name for name in ("FourCorners", "TopOff", "Harvester", "CleanHouse")},
-    **{name: name for name in ("DoorKey", "OneStroke", "Seeder", "Snake")},
-    **{name: name for name in ("PathFollow", "WallAvoider")},
-}
-"""Task of the published benchmark → its class. The last two are the novel tasks."""
+_SPARSE = {"StairClimber": "StairClimberSparse", "Maze": "MazeSparse"}
+"""Tasks of the published benchmark whose class has another name."""
 
 
-@dataclass(frozen=True)
-class KarelTask:
-    """A named task in a profile."""
-
-    name: str
-    task_class: TaskClass
-    profile: Profile
-
-    @property
-    def search_seeds(self) -> tuple[int, ...]:
-        """Seeds of the initial states that a search scores programs on."""
-        return SEARCH_SEEDS
-
-    @property
-    def report_seeds(self) -> tuple[int, ...]:
-        """Seeds of the initial states that a result is reported on."""
-        return _REPORT_SEEDS[self.profile]
-
-    @property
-    def solved(self) -> float:
-        """Mean return from which the task counts as solved; below 1 by the rounding error in ``corrected``."""
-        return _SOLVED[self.profile]
+def class_of(task: str) -> TaskClass:
+    """Return the class of a task of the catalogue."""
+    return task_class(_SPARSE.get(task, task))
 
 
 def task_class(name: str) -> TaskClass:
@@ -112,19 +79,3 @@ def task_class(name: str) -> TaskClass:
             field="task", problem="unknown Karel task class", value=name, expected=f"one of {', '.join(TASK_CLASSES)}"
         )
     return TASK_CLASSES[name]
-
-
-def karel_task(name: str, profile: Profile = "llmgs-v1") -> KarelTask:
-    """Return a named task.
-
-    :raises InvalidArgument: for an unknown name or profile.
-    """
-    if name not in NAMED_TASKS:
-        raise InvalidArgument(
-            field="task", problem="unknown Karel task", value=name, expected=f"one of {', '.join(NAMED_TASKS)}"
-        )
-    if profile not in PROFILES:
-        raise InvalidArgument(
-            field="profile", problem="unknown profile", value=profile, expected=f"one of {', '.join(PROFILES)}"
-        )
-    return KarelTask(name, TASK_CLASSES[NAMED_TASKS[name]], profile)

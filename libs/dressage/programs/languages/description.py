@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from dressage.errors import InvalidArgument
@@ -68,7 +68,6 @@ class Description:
     :param engine: ``compiled`` or ``stepped``.
     :param own: what the plug-in has besides: ``neighbour``, ``read_reply``.
     :param prompt: template of a prompt, or empty.
-    :param intents: an example of a user's words by task.
     """
 
     name: str
@@ -81,7 +80,6 @@ class Description:
     engine: Literal["compiled", "stepped"]
     own: tuple[str, ...] = ()
     prompt: str = ""
-    intents: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def note(self) -> str:
@@ -106,7 +104,7 @@ class Description:
             "world": self.text.world,
             "execution": self.text.execution,
             "tasks": {
-                name: {part: getattr(task, part) for part in _TASK_PARTS} | {"intent": self.intents[name]}
+                name: {part: getattr(task, part) for part in _TASK_PARTS} | {"intent": task.intent}
                 for name, task in self.tasks.items()
             },
             "grammar": {name: list(value) if isinstance(value, tuple) else value for name, value in grammar.items()},
@@ -147,7 +145,7 @@ class Description:
             language=language,
             text=text,
             tasks={
-                task: TaskText(task, language, **{part: words[part] for part in _TASK_PARTS})
+                task: TaskText(task, language, **{part: words[part] for part in (*_TASK_PARTS, "intent")})
                 for task, words in tasks.items()
             },
             grammar=_grammar(row["grammar"], language),
@@ -155,7 +153,6 @@ class Description:
             engine=row["engine"],
             own=tuple(dict.fromkeys(own)),
             prompt=_prompt(row["prompt"]),
-            intents={task: words["intent"] or words["goal"] for task, words in tasks.items()},
         )
 
 

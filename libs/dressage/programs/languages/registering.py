@@ -18,7 +18,7 @@ from typing import Any
 
 from dressage.envs import custom
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound
-from dressage.programs.cards import card_of, card_text
+from dressage.programs.cards import build_card, card_text
 from dressage.programs.families import CORRECTED, FAMILIES, ProgramTask
 from dressage.programs.languages import sandboxed
 from dressage.programs.languages.description import Code, Description
@@ -183,8 +183,7 @@ def _write_cards(description: Description, target: Path) -> None:
     target.mkdir()
     family = RegisteredFamily(description)
     for task in description.tasks:
-        chosen = ProgramTask(f"{description.name}/{task}", family, task, CORRECTED)
-        card = card_of(chosen, intent=description.intents[task])
+        card = build_card(ProgramTask(f"{description.name}/{task}", family, task, CORRECTED))
         (target / f"{task}.json").write_text(card_text(card), "utf-8")
 
 

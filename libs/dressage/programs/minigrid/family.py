@@ -7,9 +7,9 @@ from typing import Any
 
 from dressage.programs.engine.grammar import MINIGRID_GRAMMAR
 from dressage.programs.family import CompiledFamily, Rules
-from dressage.programs.minigrid.tasks import TASKS, minigrid_task
+from dressage.programs.minigrid.tasks import minigrid_task
 from dressage.programs.syntax import MINIGRID
-from dressage.programs.tasks_text import LANGUAGE_TEXTS, TASK_TEXTS
+from dressage.programs.tasks_text import language_text, task_texts
 
 _MAX_CALLS = 999
 
@@ -30,8 +30,8 @@ def _worlds(task: str, profile: str, states: Sequence[int]) -> Any:
 MINIGRID_FAMILY = CompiledFamily(
     name="minigrid",
     language=MINIGRID,
-    text=LANGUAGE_TEXTS["minigrid"],
-    tasks={name: TASK_TEXTS[name] for name in TASKS},
+    text=language_text(MINIGRID),
+    tasks=task_texts(MINIGRID),
     grammar=MINIGRID_GRAMMAR,
     max_calls=_MAX_CALLS,
     load=_rules,

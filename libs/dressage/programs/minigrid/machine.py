@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from dressage.episodes.compiling import allocation_free
+from dressage.programs.engine.grammar import MINIGRID_GRAMMAR, Grammar
 from dressage.programs.engine.interpreter import Machine
+from dressage.programs.engine.playing import player
+from dressage.programs.engine.scoring import ProgramScorer, scoring_kernels
+from dressage.programs.engine.worlds import Worlds
 from dressage.programs.minigrid.cells import (
     BALL,
     BLUE,
@@ -25,6 +29,7 @@ from dressage.programs.minigrid.cells import (
     RED,
 )
 from dressage.programs.minigrid.tasks import LAVA_GAP, PUT_NEAR
+from dressage.programs.syntax import MINIGRID
 
 MAX_CALLS = 999
 """Perceptions and actions of an episode; the next one ends it."""
@@ -175,3 +180,13 @@ def _doors(state: Any, cells: Any, facts: Any) -> Any:
 
 
 MINIGRID_MACHINE = Machine(_begin, _perceive, _act, MAX_CALLS, CONTENTS)
+
+play = player("minigrid", MINIGRID, MINIGRID_MACHINE).play
+"""Play a program in every variation."""
+
+
+class MinigridScorer(ProgramScorer):
+    """Scores programs in variations of a Minigrid task."""
+
+    def __init__(self, worlds: Worlds, grammar: Grammar = MINIGRID_GRAMMAR) -> None:
+        super().__init__(worlds, grammar, scoring_kernels("minigrid", MINIGRID_MACHINE))
