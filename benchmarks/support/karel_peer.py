@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from dressage.programs.karel.layouts import Layout, layout
-from dressage.programs.karel.tasks import karel_task
+from dressage.programs.karel.tasks import class_of
 from dressage.programs.syntax import Action, IfElse, Not, Program, Repeat, Test, While
 
 ROWS, COLUMNS = (-1, 0, 1, 0), (0, 1, 0, -1)
@@ -231,7 +231,7 @@ class Peer:
 
     def __init__(self, task: str) -> None:
         self.task = task
-        self.states = [layout(karel_task(task).task_class, seed) for seed in range(32)]
+        self.states = [layout(class_of(task), seed) for seed in range(32)]
         self.worlds = [World(task, state, seed) for seed, state in enumerate(self.states)]
 
     def costly_score(self, program: Program) -> float:
