@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from dressage.api.arguments import SESSION
 from dressage.cli.main import app
 
 ROOT = Path(__file__).parents[3]
@@ -62,3 +63,8 @@ def test_the_option_table_of_run_has_only_its_options() -> None:
 @pytest.mark.parametrize("line", ["dressage runn x", "dressage sessions lost", "dressage run x --envv Hopper-v5"])
 def test_unknown_commands_and_options_are_recognised(line: str) -> None:
     assert problem(line)
+
+
+def test_the_guide_explains_every_option_of_a_session():
+    guide = (ROOT / "docs" / "guide.md").read_text("utf-8")
+    assert not [each.flag for each in SESSION if each.flag.startswith("--") and each.flag not in guide]
