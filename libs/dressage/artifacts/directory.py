@@ -24,22 +24,22 @@ class DirectoryStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
-        with _errors_mapped("open", str(self.root)):
+        with _map_errors("open", str(self.root)):
             atomic.make_private_folder(self.root)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
         """Write the bytes; return whether they were written (see `ArtifactStore.put`)."""
-        with _errors_mapped("write", key):
+        with _map_errors("write", key):
             return atomic.write_bytes(self._path(key), data, if_absent=if_absent, synced=synced)
 
     def put_file(self, key: str, path: Path, *, if_absent: bool = False) -> bool:
         """Write the contents of a file; return whether they were written."""
-        with _errors_mapped("write", key):
+        with _map_errors("write", key):
             return atomic.copy(path, self._path(key), if_absent=if_absent)
 
     def get(self, key: str) -> bytes:
         """Return the bytes of an artifact."""
-        with _errors_mapped("read", key):
+        with _map_errors("read", key):
             return self._path(key).read_bytes()
 
     def read(self, key: str, chunk: int = DEFAULT_CHUNK, *, offset: int = 0) -> Iterator[bytes]:
@@ -50,7 +50,7 @@ class DirectoryStore:
                 value=(chunk, offset),
                 expected="a chunk of at least 1 byte and an offset of at least 0",
             )
-        with _errors_mapped("read", key), self._path(key).open("rb") as file:
+        with _map_errors("read", key), self._path(key).open("rb") as file:
             file.seek(offset)
             while data := file.read(chunk):
                 yield data
@@ -58,7 +58,7 @@ class DirectoryStore:
     def info(self, key: str) -> ArtifactInfo:
         """Return size and time of an artifact."""
         path = self._path(key)
-        with _errors_mapped("read", key):
+        with _map_errors("read", key):
             if path.is_dir():
                 raise FileNotFoundError(key)
             return _info(key, path.stat())
@@ -70,12 +70,12 @@ class DirectoryStore:
     def page(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> builtins.list[ArtifactInfo]:
         """Return a page of the artifacts; only folders that can contain one of them are read."""
         check_prefix(prefix)
-        with _errors_mapped("list", prefix):
+        with _map_errors("list", prefix):
             return builtins.list(islice(self._walk(prefix.rpartition("/")[0], prefix, after), limit))
 
     def folders(self, prefix: str) -> builtins.list[str]:
         """Return the names of the folders directly below a prefix (see `ArtifactStore.folders`)."""
-        with _errors_mapped("list", prefix):
+        with _map_errors("list", prefix):
             entries = self._entries(check_folder(prefix)[:-1])
             return sorted(name for name, entry in entries if entry.is_dir(follow_symlinks=False))
 
@@ -110,7 +110,7 @@ class DirectoryStore:
         if not prefix:
             raise InvalidArgument(field="prefix", value=prefix, expected="a non-empty prefix")
         artifacts = self.list(prefix)
-        with _errors_mapped("delete", prefix):
+        with _map_errors("delete", prefix):
             for info in artifacts:
                 path = self._path(info.key)
                 path.unlink(missing_ok=True)
@@ -120,13 +120,13 @@ class DirectoryStore:
     def delete_remains(self, before: datetime) -> int:
         """Delete temporary files of writes that a crash interrupted, and empty folders (see `ArtifactStore.delete_remains`)."""
         deleted = 0
-        with _errors_mapped("delete", ""):
+        with _map_errors("delete", ""):
             for directory, _, names in os.walk(self.root, topdown=False):
                 folder = Path(directory)
                 for name in names:
                     if name.startswith(atomic.TEMPORARY_PREFIX):
                         deleted += _unlink_if_older(folder / name, before)
-                if folder != self.root and folder.exists() and _modified(folder.stat()) < before:
+                if folder != self.root and folder.exists() and _time_of(folder.stat()) < before:
                     with suppress(OSError):  # not empty
                         folder.rmdir()
         return deleted
@@ -151,13 +151,13 @@ class DirectoryStore:
             folder = folder.parent
 
 
-def _modified(status: os.stat_result) -> datetime:
+def _time_of(status: os.stat_result) -> datetime:
     return datetime.fromtimestamp(status.st_mtime, tz=UTC)
 
 
 def _unlink_if_older(path: Path, before: datetime) -> bool:
     try:
-        if _modified(path.stat()) >= before:
+        if _time_of(path.stat()) >= before:
             return False
         path.unlink()
     except FileNotFoundError:  # its writer finished
@@ -166,7 +166,7 @@ def _unlink_if_older(path: Path, before: datetime) -> bool:
 
 
 def _info(key: str, status: os.stat_result) -> ArtifactInfo:
-    return ArtifactInfo(key=key, size=status.st_size, modified=_modified(status))
+    return ArtifactInfo(key=key, size=status.st_size, modified=_time_of(status))
 
 
 def _info_if_present(key: str, path: Path) -> list[ArtifactInfo]:
@@ -177,7 +177,7 @@ def _info_if_present(key: str, path: Path) -> list[ArtifactInfo]:
 
 
 @contextmanager
-def _errors_mapped(verb: str, key: str) -> Iterator[None]:
+def _map_errors(verb: str, key: str) -> Iterator[None]:
     """Map errors of the operating system to domain errors that name the key."""
     try:
         yield

@@ -121,10 +121,8 @@ def _refusal(error: S3Error, options: S3Options, bucket: str) -> tuple[str, str]
             "and delete there, and check the key, the secret and the clock",
         ),
     }
-    known = causes.get(error.code or "")
-    if known is not None:
-        return known
-    return "ARTIFACT_STORE_FAILED", f"the store answered {error.code} ({error.message})"
+    other = "ARTIFACT_STORE_FAILED", f"the store answered {error.code} ({error.message})"
+    return causes.get(error.code or "", other)
 
 
 def _tls(error: BaseException) -> BaseException | None:

@@ -89,10 +89,10 @@ class S3Options(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order of precedence: arguments, environment, mounted file."""
-        return (init_settings, env_settings, InitSettingsSource(settings_cls, _mounted()))
+        return (init_settings, env_settings, InitSettingsSource(settings_cls, _file_settings()))
 
 
-def _mounted() -> dict[str, Any]:
+def _file_settings() -> dict[str, Any]:
     path = os.environ.get(_CONFIG_VARIABLE)
     if not path:
         return {}

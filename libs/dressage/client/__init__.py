@@ -13,8 +13,8 @@ shell over `AsyncClient`, so there is one implementation of retries, paging, wat
 
 from dressage.client.aio import AsyncClient
 from dressage.client.calls import CallPolicy
-from dressage.client.discovery import LocalServer, default_data_dir, find_local_server
+from dressage.client.discovery import LocalServer, find_local_server
 from dressage.client.endpoints import Trust
 from dressage.client.sync import Client
 
-__all__ = ["AsyncClient", "CallPolicy", "Client", "LocalServer", "Trust", "default_data_dir", "find_local_server"]
+__all__ = ["AsyncClient", "CallPolicy", "Client", "LocalServer", "Trust", "find_local_server"]

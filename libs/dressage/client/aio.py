@@ -28,9 +28,10 @@ from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.api.v1 import session_service_pb2_grpc as sessions_grpc
 from dressage.client import names
 from dressage.client.calls import CHANNEL_OPTIONS, Caller, CallPolicy
-from dressage.client.discovery import default_data_dir, find_local_server, local_token
+from dressage.client.discovery import find_local_server, local_token
 from dressage.client.downloads import relative_path, write_whole
 from dressage.client.endpoints import Endpoint, Trust
+from dressage.places import default_data_dir
 
 ENDED = (
     session_pb.SESSION_STATE_SUCCEEDED,
@@ -500,5 +501,5 @@ class AsyncClient:
             request.page_token = page.next_page_token
 
 
-def _request_id(given: str | None) -> str:
-    return given if given is not None else uuid.uuid4().hex
+def _request_id(request_id: str | None) -> str:
+    return request_id if request_id is not None else uuid.uuid4().hex

@@ -15,17 +15,6 @@ from pathlib import Path
 
 from dressage import errors
 from dressage.addresses import is_loopback, split_address
-from dressage.places import default_data_dir
-
-__all__ = [
-    "SERVER_FILE",
-    "LocalServer",
-    "default_data_dir",
-    "find_local_server",
-    "is_loopback",
-    "local_token",
-    "split_address",
-]
 
 SERVER_FILE = "server.json"
 _PROBE_SECONDS = 1.0

@@ -17,9 +17,9 @@ from typing import Literal, TypeVar
 
 from dressage import errors
 from dressage.client import AsyncClient
-from dressage.client.discovery import default_data_dir, find_local_server, local_token
+from dressage.client.discovery import find_local_server, local_token
 from dressage.client.endpoints import Endpoint, Trust
-from dressage.places import data_dir
+from dressage.places import data_dir, default_data_dir
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ Started by file name with one argument, a JSON object: ``parent`` (process id), 
 the first message names it), ``preload`` (modules to import before that message), ``read_fd``, ``write_fd``, ``max_bytes``,
 ``import_path`` (the value of sys.path), ``scratch``, ``read_only``, ``hidden``, ``devices``, ``cpus``, ``limits``,
 ``unsandboxed``, ``heartbeat_fd`` (of `dressage.sandbox.heartbeat`, or null), ``companion`` (descriptors of
-`dressage.sandbox.companion` to read from and to write to, or an empty list).
+the channel to a companion, to read from and to write to, or an empty list).
 Site initialisation is off, so that no .pth file runs before the lock-down.
 """
 
@@ -41,14 +41,14 @@ def main() -> None:
 
         heartbeat.attach(config["heartbeat_fd"])
     if config["companion"]:
-        from dressage.sandbox import companion
+        from dressage.sandbox.pipe import attach_companion
 
-        companion.attach(*config["companion"])
+        attach_companion(*config["companion"])
     channel = Channel(config["read_fd"], config["write_fd"], max_bytes=config["max_bytes"])
     try:
         for name in config["preload"]:
             importlib.import_module(name)
-        target = config["target"] or _received_target(channel)
+        target = config["target"] or _receive_target(channel)
         if target is None:
             return
         module_name, _, function_name = target.partition(":")
@@ -60,7 +60,7 @@ def main() -> None:
     channel.close()
 
 
-def _received_target(channel: Any) -> str | None:
+def _receive_target(channel: Any) -> str | None:
     """Wait for the first message, which names the target; None if the parent closes the channel instead."""
     from dressage.sandbox.pipe import ChannelClosed
 

@@ -61,5 +61,5 @@ def simulator_limits(gigabytes: int) -> Limits:
 
 
 LEARNER_LIMITS = Limits(memory_bytes=8 * GIB, file_bytes=2 * GIB, scratch_bytes=8 * GIB, call_seconds=CEILING_SECONDS)
-"""Limits of a learner; `Machine.fitted` lowers them. The folder has room for three of the largest checkpoints: the two that are
+"""Limits of a learner; `Machine.fit` lowers them. The folder has room for three of the largest checkpoints: the two that are
 kept and the one that is being written."""

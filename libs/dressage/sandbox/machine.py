@@ -42,7 +42,7 @@ class Machine:
         """
         return cls(memory_bytes=memory_bytes(), scratch_bytes=scratch_bytes or shutil.disk_usage(folder).total)
 
-    def fitted(self, limits: Limits, *, processes: int = 1) -> Limits:
+    def fit(self, limits: Limits, *, processes: int = 1) -> Limits:
         """Return the limits of one process that exceeds them before it exhausts the machine.
 
         Memory: all but 1 GiB, or half if that is more, and at least 768 MiB. Files: half, as the parent copies them.

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dressage.errors import DeadlineExceeded, DressageError, Unavailable
+from dressage.errors import DeadlineExceeded, DressageError, FailedPrecondition, Unavailable
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_JSON_BYTES = 16 * 1024 * 1024
@@ -361,3 +361,28 @@ def _advance(views: list[memoryview], count: int) -> None:
             del views[0]
         else:
             views[0] = views[0][step:]
+
+
+class _Companion:
+    """The channel of this process to another sandboxed one that works for it, such as the simulator of an environment pack.
+
+    The supervisor starts both and hands over its end of the other's channel, so that messages take no detour through it.
+    Neither process trusts the other: the channel checks every size, and the receiver the form of what it gets.
+    """
+
+    channel: Channel | None = None
+
+
+def attach_companion(read_fd: int, write_fd: int) -> None:
+    """Set this process's companion; called once, at its start."""
+    _Companion.channel = Channel(read_fd, write_fd)
+
+
+def companion_channel() -> Channel:
+    """Return the channel to this process's companion.
+
+    :raises FailedPrecondition: it was started without one.
+    """
+    if _Companion.channel is None:
+        raise FailedPrecondition("this process was started without a companion", reason="NO_COMPANION")
+    return _Companion.channel

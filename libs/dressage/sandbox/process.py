@@ -28,12 +28,11 @@ from typing import Any, Literal, Self
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox import child
 from dressage.sandbox.capabilities import capabilities
-from dressage.sandbox.deadline import overdue, run_delay
 from dressage.sandbox.heartbeat import STACK_SIGNAL, Page, StallWatch, thread_time
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import MAX_BYTES, Channel
 from dressage.sandbox.scratch import scratch_size
-from dressage.sandbox.usage import Usage, usage_of
+from dressage.sandbox.usage import Usage, overdue, run_delay, usage_of
 
 ExitKind = Literal["ok", "timeout", "starved", "stalled", "memory", "killed", "error"]
 
@@ -353,7 +352,7 @@ class SandboxProcess:
                 return _wait(popen, _POLL_SECONDS, descriptor)
             now = time.monotonic()
             self._usage = usage_of(popen.pid, self._usage)
-            violation = self._exceeded_limit(now - self._begin)
+            violation = self._violation_of_limits(now - self._begin)
             if violation is None and now >= next_scratch:
                 next_scratch = now + _SCRATCH_POLL_SECONDS
                 size = scratch_size(self._scratch, self._limits.scratch_bytes)
@@ -362,7 +361,7 @@ class SandboxProcess:
                         "killed",
                         f"its scratch folder exceeds {self._limits.scratch_bytes} bytes",
                     )
-            if violation is None and (stall := self._stalled(now)) is not None:
+            if violation is None and (stall := self._stall_reason(now)) is not None:
                 violation = "stalled", stall
                 self._write_stacks()
             if violation is not None:
@@ -370,7 +369,7 @@ class SandboxProcess:
                 self._signal()
                 return popen.wait()
 
-    def _stalled(self, now: float) -> str | None:
+    def _stall_reason(self, now: float) -> str | None:
         """Return why a call of generated code counts as stalled; None if none does."""
         if self._page is None:
             return None
@@ -383,7 +382,7 @@ class SandboxProcess:
         self._popen.send_signal(STACK_SIGNAL)
         time.sleep(_STACK_SECONDS)
 
-    def _exceeded_limit(self, elapsed: float) -> tuple[ExitKind, str] | None:
+    def _violation_of_limits(self, elapsed: float) -> tuple[ExitKind, str] | None:
         limits, usage = self._limits, self._usage
         if self._killed.is_set():
             # `kill` was called before the process existed or during its start.

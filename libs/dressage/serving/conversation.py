@@ -82,8 +82,8 @@ async def _until_none(
 async def _run(call: agent_pb.ToolCall, tools: Mapping[str, Tool]) -> agent_pb.ToolResult:
     tool = tools.get(call.name)
     if tool is None:
-        known = ", ".join(sorted(tools)) or "none"
-        return agent_pb.ToolResult(id=call.id, content=f"no tool {call.name!r}; there are: {known}", is_error=True)
+        names = ", ".join(sorted(tools)) or "none"
+        return agent_pb.ToolResult(id=call.id, content=f"no tool {call.name!r}; there are: {names}", is_error=True)
     try:
         content = await tool(call.id, MessageToDict(call.arguments))
     except (InvalidArgument, NotFound) as error:

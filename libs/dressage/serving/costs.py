@@ -24,7 +24,7 @@ def attach_cost(error: DressageError, cost: session_pb2.Cost) -> None:
         error.metadata[_DOLLARS] = repr(cost.dollars)
 
 
-def attached_cost(error: DressageError) -> session_pb2.Cost:
+def cost_of(error: DressageError) -> session_pb2.Cost:
     """Return the cost in an error's metadata; empty without one, and without dollars where a price is unknown."""
     metadata = error.metadata
     try:
@@ -43,12 +43,12 @@ def attached_cost(error: DressageError) -> session_pb2.Cost:
 def add_cost(total: session_pb2.Cost, part: session_pb2.Cost) -> None:
     """Add a cost; the dollars are unset after a paid part with unknown dollars."""
     fresh = total.requests == 0
-    known = (total.HasField("dollars") or fresh) and (part.HasField("dollars") or part.requests == 0)
+    has_dollars = (total.HasField("dollars") or fresh) and (part.HasField("dollars") or part.requests == 0)
     dollars = total.dollars + part.dollars
     total.requests += part.requests
     total.input_tokens += part.input_tokens
     total.output_tokens += part.output_tokens
-    if known and total.requests:
+    if has_dollars and total.requests:
         total.dollars = dollars
-    elif not known:
+    elif not has_dollars:
         total.ClearField("dollars")

@@ -61,7 +61,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             return handler
         _, service, method = details.method.split("/", 2)
         call = _Call(service=service, method=method, details=details)
-        requests = (lambda items: self._validated(call, items)) if handler.request_streaming else None
+        requests = (lambda items: self._validate_each(call, items)) if handler.request_streaming else None
         if handler.response_streaming:
             behaviour = self._streaming(call, handler, requests)
             make = grpc.stream_stream_rpc_method_handler if requests else grpc.unary_stream_rpc_method_handler
@@ -101,7 +101,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
 
         :raises InvalidArgument: also for bytes that are no message.
         """
-        if isinstance(message, _Malformed):
+        if isinstance(message, _MalformedRequest):
             raise errors.InvalidArgument(
                 f"the request is not a message of this method: {message.problem}", reason="MALFORMED_REQUEST"
             )
@@ -110,32 +110,32 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
     def _is_open(self, service: str) -> bool:
         return service in self._exempt or service.startswith(_OPEN_SERVICES)
 
-    async def _validated(self, call: _Call, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async def _validate_each(self, call: _Call, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for item in items:
             self._check_message(item)
             yield item
 
     @contextmanager
-    def _measured(self, call: _Call, kind: str) -> Iterator[_Measured]:
+    def _measure(self, call: _Call, kind: str) -> Iterator[_Measurement]:
         """Count and measure a call, and record it for the audit."""
-        with _Measured(self._metrics, call, kind) as measured:
+        with _Measurement(self._metrics, call, kind) as measurement:
             try:
-                yield measured
+                yield measurement
             finally:
                 if self._gate is not None and not self._is_open(call.service):
-                    self._gate.record(call.principal, call.name, call.request, call.response, measured.code)
+                    self._gate.record(call.principal, call.name, call.request, call.response, measurement.code)
 
     def _unary(self, call: _Call, handler: Any, requests: Any) -> Any:
         inner = handler.stream_unary if requests else handler.unary_unary
 
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            with self._measured(call, "client_stream" if requests else "unary") as measured:
+            with self._measure(call, "client_stream" if requests else "unary") as measurement:
                 try:
                     await self._check(call, None if requests else request)
                     call.response = await inner(requests(request) if requests else request, context)
                     return call.response
                 except BaseException as error:
-                    await self._abort(call, measured, context, error)
+                    await self._abort(call, measurement, context, error)
 
         return behaviour
 
@@ -143,7 +143,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         inner = handler.stream_stream if requests else handler.unary_stream
 
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            with self._measured(call, "bidi_stream" if requests else "server_stream") as measured:
+            with self._measure(call, "bidi_stream" if requests else "server_stream") as measurement:
                 try:
                     await self._check(call, None if requests else request)
                     response = inner(requests(request) if requests else request, context)
@@ -153,17 +153,17 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
                     else:  # a coroutine that writes by itself, as that of reflection does
                         await response
                 except BaseException as error:
-                    await self._abort(call, measured, context, error)
+                    await self._abort(call, measurement, context, error)
 
         return behaviour
 
-    async def _abort(self, call: _Call, measured: _Measured, context: Any, error: BaseException) -> None:
+    async def _abort(self, call: _Call, measurement: _Measurement, context: Any, error: BaseException) -> None:
         """End the call with the status that ``error`` maps to."""
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
-            measured.code = "CANCELLED"
+            measurement.code = "CANCELLED"
             raise error
         if isinstance(error, grpc.aio.AbortError):
-            measured.code = "ABORTED"
+            measurement.code = "ABORTED"
             raise error
         if not isinstance(error, Exception):
             raise error
@@ -174,12 +174,12 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             message = f"Internal error; see the server log (request id {request_id})"
             error = errors.Internal(message, reason="UNEXPECTED", metadata={"request_id": request_id})
         status = to_grpc(error)
-        measured.code = status.code.name
+        measurement.code = status.code.name
         await context.abort(status.code, status.details, status.trailing_metadata)
 
 
 @dataclass(frozen=True)
-class _Malformed:
+class _MalformedRequest:
     """Stands for a request whose bytes are no message of its type."""
 
     problem: str
@@ -194,7 +194,7 @@ def _tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], A
         try:
             return deserialize(data)
         except DecodeError as error:
-            return _Malformed(str(error))
+            return _MalformedRequest(str(error))
 
     return tolerant
 
@@ -218,7 +218,7 @@ class _Call:
         return f"{self.service}/{self.method}"
 
 
-class _Measured:
+class _Measurement:
     """Counts one call and measures its duration."""
 
     def __init__(self, metrics: GrpcMetrics, call: _Call, kind: str) -> None:
@@ -226,7 +226,7 @@ class _Measured:
         self._labels = (call.service, call.method, kind)
         self.code = "OK"
 
-    def __enter__(self) -> _Measured:
+    def __enter__(self) -> _Measurement:
         self._metrics.started.labels(*self._labels).inc()
         self._metrics.in_flight.labels(*self._labels).inc()
         self._begin = time.perf_counter()

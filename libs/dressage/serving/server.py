@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from dressage.addresses import is_private
-from dressage.errors import FailedPrecondition
+from dressage.errors import DressageError, FailedPrecondition
+from dressage.serving import logs
 from dressage.serving.access import Authenticate, Gate, by_tokens
 from dressage.serving.interceptor import ServiceInterceptor
+from dressage.serving.metrics import expose as expose_metrics
 from dressage.serving.metrics import grpc_metrics
-from dressage.serving.settings import ServingSettings
+from dressage.serving.settings import ServingSettings, SettingsT, load
 
 # When a server that was not shut down is garbage-collected, grpc logs the object itself at debug level. A handler that keeps
 # the record then keeps a dangling pointer, and the process crashes.
@@ -139,7 +142,7 @@ class GrpcServer:
         self._log = structlog.get_logger("dressage.serving").bind(service=service_name)
 
     @classmethod
-    def configured(
+    def from_settings(
         cls,
         service_name: str,
         settings: ServingSettings,
@@ -229,3 +232,20 @@ async def run_until_signal(*services: RunningService) -> None:
     await shutdown_requested.wait()
     for service in services:
         await service.stop()
+
+
+def main(kind: type[SettingsT], start: Callable[[SettingsT], Awaitable[RunningService]]) -> int:
+    """Run a service alone: read the settings, start it and serve until SIGTERM; returns the exit status."""
+    settings = load(kind)
+    logs.configure(format=settings.log_format, level=settings.log_level)
+
+    async def serve() -> None:
+        expose_metrics(settings.metrics_address)
+        await run_until_signal(await start(settings))
+
+    try:
+        asyncio.run(serve())
+    except DressageError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return 1
+    return 0

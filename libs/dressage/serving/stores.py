@@ -74,55 +74,55 @@ class MeteredStore:
         self._clock = clock
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, synced: bool = True) -> bool:
-        with self._measured("put"):
+        with self._measure("put"):
             written = self.inner.put(key, data, if_absent=if_absent, synced=synced)
         self._metrics.bytes_.labels("put").inc(len(data) if written else 0)
         return written
 
     def put_file(self, key: str, path: Path, *, if_absent: bool = False) -> bool:
-        with self._measured("put"):
+        with self._measure("put"):
             written = self.inner.put_file(key, path, if_absent=if_absent)
         self._metrics.bytes_.labels("put").inc(path.stat().st_size if written else 0)
         return written
 
     def get(self, key: str) -> bytes:
-        with self._measured("get"):
+        with self._measure("get"):
             data = self.inner.get(key)
         self._metrics.bytes_.labels("get").inc(len(data))
         return data
 
     def read(self, key: str, chunk: int = DEFAULT_CHUNK, *, offset: int = 0) -> Iterator[bytes]:
-        with self._measured("get"):
+        with self._measure("get"):
             for piece in self.inner.read(key, chunk, offset=offset):
                 self._metrics.bytes_.labels("get").inc(len(piece))
                 yield piece
 
     def info(self, key: str) -> ArtifactInfo:
-        with self._measured("info"):
+        with self._measure("info"):
             return self.inner.info(key)
 
     def list(self, prefix: str = "") -> builtins.list[ArtifactInfo]:
-        with self._measured("list"):
+        with self._measure("list"):
             return self.inner.list(prefix)
 
     def page(self, prefix: str = "", *, after: str = "", limit: int | None = None) -> builtins.list[ArtifactInfo]:
-        with self._measured("list"):
+        with self._measure("list"):
             return self.inner.page(prefix, after=after, limit=limit)
 
     def folders(self, prefix: str) -> builtins.list[str]:
-        with self._measured("list"):
+        with self._measure("list"):
             return self.inner.folders(prefix)
 
     def exists(self, key: str) -> bool:
-        with self._measured("info"):
+        with self._measure("info"):
             return self.inner.exists(key)
 
     def delete_prefix(self, prefix: str) -> int:
-        with self._measured("delete"):
+        with self._measure("delete"):
             return self.inner.delete_prefix(prefix)
 
     def delete_remains(self, before: datetime) -> int:
-        with self._measured("delete"):
+        with self._measure("delete"):
             return self.inner.delete_remains(before)
 
     def grant_put(self, key: str, *, size: int | None = None, writer: str = "") -> Grant:
@@ -132,7 +132,7 @@ class MeteredStore:
         return self.inner.grant_get(key)
 
     @contextmanager
-    def _measured(self, operation: str) -> Iterator[Any]:
+    def _measure(self, operation: str) -> Iterator[Any]:
         began = self._clock()
         try:
             yield

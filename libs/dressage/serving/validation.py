@@ -27,7 +27,7 @@ class MessageValidator:
 
 
 def _text(violation: Any) -> str:
-    got = _shown(violation.field_value)
+    got = _short(violation.field_value)
     if violation.proto.rule_id == "string.in":  # its own message lists the empty text, which means the default
         return f"invalid value (got {got}); expected one of {', '.join(filter(None, violation.rule_value))}"
     return f"{violation.proto.message} (got {got})"
@@ -42,7 +42,7 @@ def _path(violation: Any) -> str:
     return ".".join(parts)
 
 
-def _shown(value: Any) -> str:
+def _short(value: Any) -> str:
     """Return a value, shortened to fit in a line."""
     if isinstance(value, str) and len(value) > 60:
         return f"{len(value)} characters: {value[:40]!r}…"

@@ -24,7 +24,7 @@ from dressage_console.forwarding import SERVICES, Upstream
 from dressage_console.login import authorization
 
 _METHODS = SERVICES["dressage.v1.ArtifactService"].methods_by_name
-_SHOWN = ("video/mp4", "image/png", "image/jpeg", "image/gif", "image/webp")
+_DISPLAYABLE = ("video/mp4", "image/png", "image/jpeg", "image/gif", "image/webp")
 _TEXT = ("application/json", "application/jsonl")
 _HTTP = {
     grpc.StatusCode.UNAUTHENTICATED: 401,
@@ -138,7 +138,7 @@ async def _open(upstream: Upstream, key: str, part: ByteRange, header: str | Non
 
 def _headers(artifact: pb.Artifact, *, download: bool) -> dict[str, str]:
     kind = artifact.content_type.partition(";")[0]
-    shown = kind in _SHOWN
+    displayable = kind in _DISPLAYABLE
     text = kind.startswith("text/") or kind in _TEXT
     seconds, nanos = artifact.update_time.seconds, artifact.update_time.nanos
     headers = {
@@ -147,10 +147,10 @@ def _headers(artifact: pb.Artifact, *, download: bool) -> dict[str, str]:
         "etag": f'"{artifact.size:x}-{seconds:x}-{nanos:x}"',
         "last-modified": formatdate(seconds, usegmt=True),
         "cache-control": "private, no-cache",
-        "content-type": kind if shown else "text/plain; charset=utf-8" if text else "application/octet-stream",
+        "content-type": kind if displayable else "text/plain; charset=utf-8" if text else "application/octet-stream",
         "content-security-policy": "sandbox; default-src 'none'; media-src 'self'; img-src 'self'",
     }
-    if download or not (shown or text):
+    if download or not (displayable or text):
         name = "".join(c if c.isalnum() or c in "._-" else "_" for c in artifact.key.rpartition("/")[2]) or "artifact"
         headers["content-disposition"] = f'attachment; filename="{name}"'
     return headers

@@ -65,7 +65,7 @@ class Assets:
         self._provider = provider
 
     @property
-    def built(self) -> bool:
+    def has_page(self) -> bool:
         """Whether there is a page."""
         return "index.html" in self._files
 
@@ -96,7 +96,7 @@ class Assets:
     def _page(self) -> Response:
         nonce = secrets.token_urlsafe(18)
         headers = {"content-security-policy": page_policy(nonce, self._provider), "cache-control": "no-store"}
-        if not self.built:
+        if not self.has_page:
             return HTMLResponse(_NOT_BUILT, headers=headers)
         return HTMLResponse(
             self._files["index.html"].bodies["identity"].decode().replace(NONCE, nonce), headers=headers

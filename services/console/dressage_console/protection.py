@@ -43,7 +43,7 @@ class Protection:
         problem = self._problem(Headers(scope=scope))
         app = PlainTextResponse(problem, 403) if problem else self._app
 
-        async def send_protected(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
@@ -51,11 +51,11 @@ class Protection:
                 headers.setdefault("content-security-policy", _DEFAULT_POLICY)
             await send(message)
 
-        await app(scope, receive, send_protected)
+        await app(scope, receive, send_with_headers)
 
     def _problem(self, headers: Headers) -> str | None:
         host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname if _well_formed(host) else None
+        name = urlsplit(f"//{host}").hostname if _is_host(host) else None
         if self._hosts and (name is None or name.lower() not in self._hosts):
             return "host: not a name of this server; see DRESSAGE_CONSOLE_ALLOWED_HOSTS"
         origin = headers.get("origin")
@@ -64,5 +64,5 @@ class Protection:
         return None
 
 
-def _well_formed(host: str) -> bool:
+def _is_host(host: str) -> bool:
     return bool(host) and not any(c in host for c in "/\\@?# ")

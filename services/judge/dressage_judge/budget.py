@@ -24,8 +24,8 @@ class BudgetTracker:
         return BudgetTracker(self._budget, parent=self)
 
     @property
-    def bounded(self) -> bool:
-        """Whether tokens or dollars are bounded."""
+    def has_bound(self) -> bool:
+        """Whether tokens or dollars are has_bound."""
         return bool(self._budget.tokens) or self._budget.HasField("dollars")
 
     def remaining(self) -> session_pb2.Budget:

@@ -48,7 +48,7 @@ def full_length_trajectories(env_id: str, steps: int) -> list[Trajectory]:
     return [shipped[kind][0].prolonged(length) for kind in ("untrained", "motionless") if shipped.get(kind)]
 
 
-def reversed_failures(
+def reversal_failures(
     names: Sequence[str], scores: Mapping[str, Sequence[float]], rollouts: Sequence[Trajectory], *, card: EnvironmentCard,
     threshold: float,
 ) -> list[CheckFailure]:  # fmt: skip

@@ -56,11 +56,11 @@ def _evidence(evidence: Mapping[str, float], about: list[str]) -> str:
         return (-len(related & set(_words(name).split())), place)
 
     ordered = [entry for _, entry in sorted(enumerate(evidence.items()), key=rank)]
-    shown = ", ".join(_measured(name, value) for name, value in ordered[:_SHOWN_EVIDENCE])
-    return shown + (", …" if len(ordered) > _SHOWN_EVIDENCE else "")
+    text = ", ".join(_measurement(name, value) for name, value in ordered[:_SHOWN_EVIDENCE])
+    return text + (", …" if len(ordered) > _SHOWN_EVIDENCE else "")
 
 
-def _measured(name: str, value: float) -> str:
+def _measurement(name: str, value: float) -> str:
     """Return a value with its name; the unit at the name's end goes behind the value: `mean velocity 1.36 m/s`.
 
     A unit behind a number is that of a bound in the name: `share of time below 0.42 m: 1`.

@@ -27,7 +27,7 @@ from dressage_judge.controls import (
     full_length_trajectories,
     null_failures,
     require_controls,
-    reversed_failures,
+    reversal_failures,
 )
 from dressage_judge.sandboxed import JudgeFailure, SandboxRunner
 
@@ -45,7 +45,7 @@ DEFAULT_ACT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class CheckedCode:
+class CodeCheck:
     """A check's report, and a judge's highest score for each kind of null control."""
 
     report: CheckReport
@@ -53,7 +53,7 @@ class CheckedCode:
 
 
 @dataclass(frozen=True)
-class JudgedRollout:
+class RolloutResult:
     """The result of a code judge for one rollout; None if no code judges it."""
 
     rollout: str
@@ -68,9 +68,7 @@ class CodeJudge:
         self._runner = runner
         self._log = structlog.get_logger("dressage.judge")
 
-    async def check_reward(
-        self, source: str, environment: str, *, traceable: bool, timeout: float | None
-    ) -> CheckedCode:
+    async def check_reward(self, source: str, environment: str, *, traceable: bool, timeout: float | None) -> CodeCheck:
         """Check a reward on the shipped episodes.
 
         :param traceable: also examine whether it can be compiled for a device.
@@ -81,31 +79,31 @@ class CodeJudge:
         episodes = [episode for group in shipped.values() for episode in group]
         report = await self._runner.check_reward(source, card, episodes, traceable=traceable, timeout=timeout)
         self._log.info("checked", subject="reward", ok=report.ok, rules=[failure.rule for failure in report.failures])
-        return CheckedCode(report)
+        return CodeCheck(report)
 
     async def check_policy(
         self, source: str, environment: str, *, act_seconds: float, timeout: float | None
-    ) -> CheckedCode:
+    ) -> CodeCheck:
         """Check a code policy on the observations of the shipped episodes.
 
         :param act_seconds: limit of one action; 0 for 1 second.
         :raises NotFound: for an unknown environment.
         """
-        card, episodes = load_card(environment), await asyncio.to_thread(_shipped, environment)
+        card, episodes = load_card(environment), await asyncio.to_thread(_check_trajectories, environment)
         limit = act_seconds or DEFAULT_ACT_SECONDS
         report = await self._runner.check_policy(source, card, episodes, act_seconds=limit, timeout=timeout)
         self._log.info("checked", subject="policy", ok=report.ok, rules=[failure.rule for failure in report.failures])
-        return CheckedCode(report)
+        return CodeCheck(report)
 
-    async def check_feedback(self, source: str, environment: str, *, timeout: float | None) -> CheckedCode:
+    async def check_feedback(self, source: str, environment: str, *, timeout: float | None) -> CodeCheck:
         """Check a feedback class on the observations of the shipped episodes.
 
         :raises NotFound: for an unknown environment.
         """
-        card, episodes = load_card(environment), await asyncio.to_thread(_shipped, environment)
+        card, episodes = load_card(environment), await asyncio.to_thread(_check_trajectories, environment)
         report = await self._runner.check_feedback(source, card, episodes, timeout=timeout)
         self._log.info("checked", subject="feedback", ok=report.ok, rules=[failure.rule for failure in report.failures])
-        return CheckedCode(report)
+        return CodeCheck(report)
 
     async def read_replies(self, environment: str, replies: Sequence[str], *, timeout: float | None) -> list[list[str]]:
         """Find the programs in replies with the code of a registered language.
@@ -129,7 +127,7 @@ class CodeJudge:
         timeout: float | None,
         episode_steps: int = 0,
         rollouts: Sequence[str] = (),
-    ) -> CheckedCode:
+    ) -> CodeCheck:
         """Check a judge on the shipped episodes and on full-length ones, and that null controls stay below the threshold.
 
         :param episode_steps: steps of a full-length episode; 0: as on the environment's card.
@@ -147,16 +145,16 @@ class CodeJudge:
         failures = list(report.failures)
         if report.ok:
             failures += null_failures(controls, report.scores, shipped, card=card, threshold=threshold)
-            failures += reversed_failures(controls, report.scores, recorded, card=card, threshold=threshold)
+            failures += reversal_failures(controls, report.scores, recorded, card=card, threshold=threshold)
         report = replace(report, ok=not failures, failures=failures)
         self._log.info("checked", subject="judge", ok=report.ok, rules=[failure.rule for failure in failures])
         labels = {label: [label] for label in shipped} | {TIME_REVERSED: [TIME_REVERSED, ROLLOUT_REVERSED]}
         scores = {label: [v for name in names for v in report.scores.get(name, ())] for label, names in labels.items()}
-        return CheckedCode(report, {label: max(values) for label, values in scores.items() if values})
+        return CodeCheck(report, {label: max(values) for label, values in scores.items() if values})
 
     async def judge(
         self, source: str, environment: str, rollouts: Sequence[str], *, timeout: float | None
-    ) -> list[JudgedRollout]:
+    ) -> list[RolloutResult]:
         """Judge rollouts by code.
 
         :param rollouts: artifact keys.
@@ -167,13 +165,13 @@ class CodeJudge:
         violations = lint_judge(source, load_card(environment))
         if violations:
             first = violations[0]
-            raise _failed("", first.rule, first.line, first.message, "")
+            raise _failure("", first.rule, first.line, first.message, "")
         episodes = await asyncio.to_thread(self._load, rollouts, environment)
         try:
             results = await self._runner.judge(source, episodes, timeout=timeout)
         except JudgeFailure as error:
-            raise self._failed_on(error, rollouts, episodes) from error
-        return [JudgedRollout(key, result) for key, result in zip(rollouts, results, strict=True)]
+            raise self._failure_on(error, rollouts, episodes) from error
+        return [RolloutResult(key, result) for key, result in zip(rollouts, results, strict=True)]
 
     async def measure(self, code: str, environment: str, rollout: str, *, timeout: float | None) -> dict[str, float]:
         """Return the result of a module's ``check(trajectory, np)`` on a rollout.
@@ -186,12 +184,12 @@ class CodeJudge:
         violations = lint_judge(source, load_card(environment))
         if violations:
             first = violations[0]
-            raise _unmeasured(first.rule, first.line, first.message)
+            raise _check_failure(first.rule, first.line, first.message)
         episodes = await asyncio.to_thread(self._load, [rollout], environment)
         try:
             results = await self._runner.judge(source, episodes, timeout=timeout)
         except JudgeFailure as error:
-            raise _unmeasured(
+            raise _check_failure(
                 error.failure.rule, error.failure.line, error.failure.message, error.failure.seen
             ) from error
         return dict(results[0].evidence)
@@ -227,7 +225,7 @@ class CodeJudge:
             raise InvalidArgument(message, field="environment", reason="WRONG_ENVIRONMENT")
         return trajectory
 
-    def _failed_on(
+    def _failure_on(
         self, error: JudgeFailure, rollouts: Sequence[str], episodes: Sequence[Trajectory]
     ) -> FailedPrecondition:
         names = list(dict.fromkeys(rollouts[place] for place in error.places))
@@ -242,14 +240,14 @@ class CodeJudge:
         episode = describe(episodes[error.places[0]], load_card(episodes[error.places[0]].environment))
         metadata = {"rollout": first, "rollouts": ",".join(names[:_NAMED]), "episode": episode}
         metadata |= {"failure": failure.message, "seen": failure.seen}
-        return _failed(subject, failure.rule, failure.line, failure.message, failure.seen, metadata)
+        return _failure(subject, failure.rule, failure.line, failure.message, failure.seen, metadata)
 
 
-def _shipped(environment: str) -> list[Trajectory]:
+def _check_trajectories(environment: str) -> list[Trajectory]:
     return [episode for group in load_check_trajectories(environment).values() for episode in group]
 
 
-def _failed(
+def _failure(
     subject: str, rule: str, line: int, message: str, seen: str, metadata: Mapping[str, str] | None = None
 ) -> FailedPrecondition:
     on = f" on {subject}" if subject else ""
@@ -259,7 +257,7 @@ def _failed(
     return FailedPrecondition(text, reason="JUDGE_FAILED", metadata=details)
 
 
-def _unmeasured(rule: str, line: int, message: str, seen: str = "") -> InvalidArgument:
+def _check_failure(rule: str, line: int, message: str, seen: str = "") -> InvalidArgument:
     at = f", line {line}" if line else ""
     text = f"the check failed ({rule}{at}): {message}" + (f" Seen: {seen}" if seen else "")
     return InvalidArgument(text, field="code", reason="CHECK_FAILED")

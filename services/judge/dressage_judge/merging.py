@@ -58,7 +58,7 @@ def by_synthesis(code: float, video: float | None, synthesis: agent_pb.Synthesis
     return Decision(synthesis.score, agreed, difference, synthesis.decided_by, synthesis.reasoning, settled)
 
 
-def unsettled(code: float, video: float | None, why: str) -> Decision:
+def without_synthesis(code: float, video: float | None, why: str) -> Decision:
     """Return the decision without the needed synthesis.
 
     The lower score counts for two verdicts that differ, since a pass must be certain; the code's if video has none.
@@ -92,7 +92,7 @@ def merge(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, decision: 
         judged.notices.append(NOTHING_SHOWN)
     judgment.score = decision.score
     judgment.passed = decision.score >= threshold
-    judgment.diagnosis = " ".join(filter(None, [headline, judgment.diagnosis, _seen(verdict)]))
+    judgment.diagnosis = " ".join(filter(None, [headline, judgment.diagnosis, _diagnosis(verdict)]))
     _add_tags(judgment, criteria)
     del judgment.samples[:]
     judgment.samples.append(decision.score)
@@ -120,7 +120,7 @@ def by_video_alone(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, *
     _add_verdict(judgment, verdict, criteria)
     reached = "reaches" if judgment.passed else "stays below"
     headline = f"Video {score:.2f} {reached} the threshold {threshold:.2f}."
-    judgment.diagnosis = " ".join(filter(None, [headline, _seen(verdict)]))
+    judgment.diagnosis = " ".join(filter(None, [headline, _diagnosis(verdict)]))
     _add_tags(judgment, criteria)
 
 
@@ -172,7 +172,7 @@ def _headline(code: float, verdict: agent_pb.VideoVerdict, decision: Decision) -
     return f"Code {code:.2f} and video {verdict.score:.2f} {how}; {words}: {decision.score:.2f}. {decision.reasoning}"
 
 
-def _seen(verdict: agent_pb.VideoVerdict) -> str:
+def _diagnosis(verdict: agent_pb.VideoVerdict) -> str:
     return f"Seen: {verdict.diagnosis}" if verdict.diagnosis else ""
 
 

@@ -9,10 +9,10 @@ from dressage.api.v1 import event_pb2, session_pb2
 from dressage.contracts import CheckFailure, JudgeResult
 
 from dressage_judge.diagnosis import diagnose, failure_tags
-from dressage_judge.judging import CheckedCode, JudgedRollout
+from dressage_judge.judging import CodeCheck, RolloutResult
 
 
-def check_response(checked: CheckedCode) -> pb.CheckResponse:
+def check_response(checked: CodeCheck) -> pb.CheckResponse:
     """Return a check's result as a message."""
     report = checked.report
     return pb.CheckResponse(
@@ -36,7 +36,7 @@ def _check_failures(failures: Sequence[CheckFailure]) -> list[event_pb2.CheckFai
     ]
 
 
-def rollout_judgment(judged: JudgedRollout, *, threshold: float) -> pb.RolloutJudgment:
+def rollout_judgment(judged: RolloutResult, *, threshold: float) -> pb.RolloutJudgment:
     """Return the code judge's result for a rollout as a message; without a result the judgment is not set."""
     if judged.result is None:
         return pb.RolloutJudgment(rollout=judged.rollout)

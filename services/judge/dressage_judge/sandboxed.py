@@ -33,8 +33,7 @@ from dressage.programs.languages.sandboxed import read_replies_in_sandbox
 from dressage.sandbox import Limits
 from dressage.sandbox.limits import STARVED_FACTOR
 from dressage.sandbox.machine import UNKNOWN, Machine
-
-from dressage_judge import metrics
+from dressage.serving.metrics import sandbox_kills
 
 Result = TypeVar("Result")
 
@@ -47,6 +46,7 @@ _SECONDS_PER_ROLLOUT = 2.0
 _PROBES, _PROBES_KILLED = 12, 6
 KILLED = {"time_budget": "timeout", "memory_budget": "memory", "sandbox": "sandbox"}
 """Rules of reports on code that the sandbox ended, with the reason in the metric."""
+SANDBOX_KILLS = sandbox_kills()
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class SandboxRunner:
             bounds = self._bounds
             return check(limits=limits, scratch=bounds.scratch, allow_unsandboxed=bounds.allow_unsandboxed)
 
-        return _counted(await self._run(call, timeout))
+        return _count_kills(await self._run(call, timeout))
 
     async def judge(
         self, source: str, trajectories: Sequence[Trajectory], *, timeout: float | None
@@ -204,7 +204,7 @@ class SandboxRunner:
             return await self._run(call, _left(deadline), rollouts=len(part))
         except JudgeError as error:
             if error.rule in KILLED:
-                metrics.SANDBOX_KILLS.labels(KILLED[error.rule]).inc()
+                SANDBOX_KILLS.labels(KILLED[error.rule]).inc()
             raise
 
     async def _failing_places(
@@ -265,7 +265,7 @@ class SandboxRunner:
             self._pending -= 1
         try:
             limits = limits_for(_left(deadline), seconds=self._bounds.seconds, rollouts=rollouts)
-            limits = self._bounds.machine.fitted(limits, processes=self._bounds.concurrent)
+            limits = self._bounds.machine.fit(limits, processes=self._bounds.concurrent)
             work = loop.run_in_executor(self._threads, functools.partial(call, limits))
         except BaseException:
             self._slots.release()
@@ -322,11 +322,11 @@ def _batches(trajectories: Sequence[Trajectory]) -> list[tuple[int, int]]:
     return bounds
 
 
-def _counted(report: CheckReport) -> CheckReport:
+def _count_kills(report: CheckReport) -> CheckReport:
     # A report without a style is from lint or, with one of these rules, from a process that the sandbox ended.
     for failure in report.failures:
         if not report.style and failure.rule in KILLED:
-            metrics.SANDBOX_KILLS.labels(KILLED[failure.rule]).inc()
+            SANDBOX_KILLS.labels(KILLED[failure.rule]).inc()
     return report
 
 

@@ -34,9 +34,9 @@ async def score(judge: CodeJudge, request: pb.ScoreRequest, *, timeout: float | 
         return pb.ScoreResponse(failures=[_failure(each) for each in first])
     rollouts = await judge.load(list(request.rollouts), request.environment)
     controls = _controls(request.environment) if request.judge_source else []
-    judged = await _judged(judge, request, [episode for _, episode in controls], timeout)
-    if judged is None:
-        controls, judged = [], []
+    verdicts = await _control_scores(judge, request, [episode for _, episode in controls], timeout)
+    if verdicts is None:
+        controls, verdicts = [], []
     try:
         scores = await judge.runner.score(
             request.reward_source, card, [*rollouts, *(episode for _, episode in controls)], timeout=timeout
@@ -45,9 +45,9 @@ async def score(judge: CodeJudge, request: pb.ScoreRequest, *, timeout: float | 
         return pb.ScoreResponse(failures=[_failure(error.failure)])
     answer = pb.ScoreResponse()
     for key, episode, entry in zip(request.rollouts, rollouts, scores[: len(rollouts)], strict=True):
-        answer.scored.append(_scored(episode, entry, rollout=key))
-    for (kind, episode), entry, verdict in zip(controls, scores[len(rollouts) :], judged, strict=True):
-        answer.scored.append(_scored(episode, entry, control=kind))
+        answer.scored.append(_scored_trajectory(episode, entry, rollout=key))
+    for (kind, episode), entry, verdict in zip(controls, scores[len(rollouts) :], verdicts, strict=True):
+        answer.scored.append(_scored_trajectory(episode, entry, control=kind))
         answer.scored[-1].judge_score = verdict
     for message, episode in zip(answer.scored, [*rollouts, *(episode for _, episode in controls)], strict=True):
         message.description = describe(episode, card)
@@ -59,7 +59,7 @@ def _controls(environment: str) -> list[tuple[str, Trajectory]]:
     return [(kind, episode) for kind in CONTROLS for episode in shipped.get(kind, [])[:_PER_CONTROL]]
 
 
-async def _judged(
+async def _control_scores(
     judge: CodeJudge, request: pb.ScoreRequest, episodes: Sequence[Trajectory], timeout: float | None
 ) -> list[float] | None:
     """The judge's scores of the controls; None if it fails on one."""
@@ -74,7 +74,9 @@ async def _judged(
     return [result.score for result in results]
 
 
-def _scored(episode: Trajectory, score: dict[str, Any], *, rollout: str = "", control: str = "") -> pb.ScoredTrajectory:
+def _scored_trajectory(
+    episode: Trajectory, score: dict[str, Any], *, rollout: str = "", control: str = ""
+) -> pb.ScoredTrajectory:
     message = pb.ScoredTrajectory(rollout=rollout, control=control, steps=episode.num_steps)
     message.terminated = bool(episode.terminated)
     setattr(message, "return", score["return"])

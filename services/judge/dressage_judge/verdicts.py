@@ -11,9 +11,9 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage.serving.costs import add_cost, attach_cost
 
 from dressage_judge.budget import BudgetTracker
-from dressage_judge.judging import DEFAULT_THRESHOLD, CodeJudge, JudgedRollout
+from dressage_judge.judging import DEFAULT_THRESHOLD, CodeJudge, RolloutResult
 from dressage_judge.messages import rollout_judgment
-from dressage_judge.video_judging import VideoContext, VideoJudge, VideoSkipped, check_video
+from dressage_judge.video_judging import VideoContext, VideoJudge, VideoSkip, check_video
 
 _CONCURRENT_ROLLOUTS = 3
 
@@ -58,7 +58,7 @@ class Verdicts:
 
     async def _judge_by_code(
         self, request: pb.JudgeRequest, by_video: set[str], timeout: float | None
-    ) -> list[JudgedRollout]:
+    ) -> list[RolloutResult]:
         if request.judge_source:
             return await self._code.judge(
                 request.judge_source, request.environment, list(request.rollouts), timeout=timeout
@@ -67,17 +67,17 @@ class Verdicts:
         if others:
             expected = f"a judge, because {others[0]} is not among the rollouts to judge by video"
             raise InvalidArgument(field="judge_source", value="", expected=expected)
-        return [JudgedRollout(key, None) for key in request.rollouts]
+        return [RolloutResult(key, None) for key in request.rollouts]
 
     async def _judge_by_video(
         self,
         request: pb.JudgeRequest,
-        pairs: list[tuple[JudgedRollout, pb.RolloutJudgment]],
+        pairs: list[tuple[RolloutResult, pb.RolloutJudgment]],
         remaining: Callable[[], float | None],
     ) -> None:
         """Merge the video judge's verdicts into the messages; the first one's cost includes that of the criteria."""
         if self._video is None:
-            skipped = VideoSkipped("the judge has no llm-agent and no renderer configured")
+            skipped = VideoSkip("the judge has no llm-agent and no renderer configured")
         else:
             context = await self._video.prepare(request, remaining=remaining)
             if isinstance(context, VideoContext):
@@ -89,12 +89,12 @@ class Verdicts:
 
 
 async def _judge_all(
-    video: VideoJudge, context: VideoContext, pairs: list[tuple[JudgedRollout, pb.RolloutJudgment]]
+    video: VideoJudge, context: VideoContext, pairs: list[tuple[RolloutResult, pb.RolloutJudgment]]
 ) -> None:
     # With a budget one rollout at a time, so that the budget is checked between them.
-    slots = asyncio.Semaphore(1 if context.budget.bounded else _CONCURRENT_ROLLOUTS)
+    slots = asyncio.Semaphore(1 if context.budget.has_bound else _CONCURRENT_ROLLOUTS)
 
-    async def judge(judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
+    async def judge(judged: RolloutResult, message: pb.RolloutJudgment) -> None:
         async with slots:
             await video.judge(context, judged, message)
 

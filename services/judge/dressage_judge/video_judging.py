@@ -20,19 +20,22 @@ from dressage.contracts import JudgeResult
 from dressage.contracts.footage import MAX_WINDOW_FRAMES, OVERVIEW_FRAMES, Footage
 from dressage.contracts.rubric import UNKNOWN
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument
-from dressage.serving.costs import attached_cost
+from dressage.serving.costs import cost_of
 from google.protobuf.message import Message
+from prometheus_client import Counter
 
 from dressage_judge import merging, windows
 from dressage_judge.budget import BudgetTracker
 from dressage_judge.clients import AgentClient, RendererClient, is_permanent
 from dressage_judge.evidence import Evidence, episode_video, frames_prefix
-from dressage_judge.judging import CodeJudge, JudgedRollout
-from dressage_judge.metrics import DISAGREEMENTS
+from dressage_judge.judging import CodeJudge, RolloutResult
 
 TEMPLATE = "template/v1"
 _LEAST_SECONDS = 5.0
 _MARGIN_SECONDS = 1.0
+DISAGREEMENTS = Counter(
+    "dressage_judge_disagreements_total", "Rollouts on which code and video differed by more than 0.2."
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class VideoContext:
 
 
 @dataclass(frozen=True)
-class VideoSkipped:
+class VideoSkip:
     """The reason why rollouts are not judged by video.
 
     :param opening_cost: the cost up to that result.
@@ -76,7 +79,7 @@ class VideoJudge:
 
     async def prepare(
         self, request: pb.JudgeRequest, *, remaining: Callable[[], float | None]
-    ) -> VideoContext | VideoSkipped:
+    ) -> VideoContext | VideoSkip:
         """Return the visual criteria, or the reason why the rollouts are not judged by video.
 
         :raises InvalidArgument: for a video request without a brief, or for rollouts that are not the request's.
@@ -85,7 +88,7 @@ class VideoJudge:
         check_video(request)
         problem = await self._model_problem(request.model, request.api_base)
         if problem:
-            return VideoSkipped(problem)
+            return VideoSkip(problem)
         budget = BudgetTracker(request.remaining_budget)
         task = agent_pb.Task(video_criteria=agent_pb.VideoCriteriaTask(brief=request.brief))
         context = VideoContext(request, (), budget, remaining, session_pb2.Cost())
@@ -95,10 +98,10 @@ class VideoJudge:
         except DressageError as error:
             if not is_permanent(error):
                 raise
-            return VideoSkipped(error.message, attached_cost(error))
+            return VideoSkip(error.message, cost_of(error))
         return replace(context, criteria=tuple(result.video_criteria.criteria), opening_cost=result.cost)
 
-    async def judge(self, context: VideoContext, judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
+    async def judge(self, context: VideoContext, judged: RolloutResult, message: pb.RolloutJudgment) -> None:
         """Judge one rollout by video and merge the verdict into its judgment; a permanent failure adds a notice.
 
         :param message: the judgment by code, or an empty one without a code judge; it is modified.
@@ -115,7 +118,7 @@ class VideoJudge:
             message.notices.append(error.message)
         message.judgment.cost.CopyFrom(context.budget.spent)
 
-    async def _judge(self, context: VideoContext, judged: JudgedRollout, message: pb.RolloutJudgment) -> None:
+    async def _judge(self, context: VideoContext, judged: RolloutResult, message: pb.RolloutJudgment) -> None:
         request, result = context.request, judged.result
         footage = Footage.of(request.video.options, field="video.options")
         window = await self._window(context, judged, footage)
@@ -136,7 +139,7 @@ class VideoJudge:
         if not decision.agreed:
             DISAGREEMENTS.inc()
 
-    async def _window(self, context: VideoContext, judged: JudgedRollout, footage: Footage) -> windows.Window:
+    async def _window(self, context: VideoContext, judged: RolloutResult, footage: Footage) -> windows.Window:
         """The decisive window: the requested one, or the one that the trajectory speaks for."""
         request = context.request
         if request.video.HasField("start"):
@@ -162,17 +165,17 @@ class VideoJudge:
             sampling.prefix = frames_prefix(rollout, digest(sampling))
             return episode_video(await self._renderer.frames(sampling, seconds=self._timeout(context)), sampling)
 
-        shown = 0
+        frames = 0
         if window.reason:
             task.overview.CopyFrom(await render(renderer_pb.RenderFramesRequest(max_frames=OVERVIEW_FRAMES)))
-            shown = len(task.overview.times)
+            frames = len(task.overview.times)
         sampling = renderer_pb.RenderFramesRequest(
             fps=footage.fps,
             start=window.start,
             end=window.end,
             max_frames=MAX_WINDOW_FRAMES,
             motion_trail=footage.motion_trail,
-            first_number=shown + 1,
+            first_number=frames + 1,
         )
         task.video.CopyFrom(await render(sampling))
 
@@ -219,7 +222,7 @@ class VideoJudge:
         except DressageError as error:
             if not is_permanent(error):
                 raise
-            return merging.unsettled(code, video, error.message)
+            return merging.without_synthesis(code, video, error.message)
         return merging.by_synthesis(code, video, answer.synthesis, not_shown)
 
     async def _converse(
@@ -236,7 +239,7 @@ class VideoJudge:
                 tools=evidence.tools() if evidence else None,
             )
         except DressageError as error:
-            context.budget.charge(attached_cost(error))
+            context.budget.charge(cost_of(error))
             raise
         context.budget.charge(result.cost)
         return result

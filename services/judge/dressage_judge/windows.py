@@ -63,7 +63,7 @@ def choose(
     if duration <= seconds + 1e-9:
         return Window(0.0, duration)
     starts = _starts(time, duration - seconds)
-    total, reasons = _joined(trajectory, time, starts, seconds), []
+    total, reasons = _joint_motion(trajectory, time, starts, seconds), []
     for criterion in criteria:
         values = _moment(criterion.moment, trajectory, time, starts, seconds)
         if values is not None:
@@ -73,7 +73,7 @@ def choose(
         if name.endswith(AT_SECONDS) and math.isfinite(second) and 0 <= second <= duration:
             # 1 in the middle of the window, 0 at its ends and outside; at the episode's ends as close as possible.
             values = np.clip(1 - np.abs(second - starts - seconds / 2) / (seconds / 2), 0.0, 1.0)
-            total = total + _WEIGHT_EVIDENCE * _scaled(values)
+            total = total + _WEIGHT_EVIDENCE * _scale(values)
             # Without its name, so that the video judge does not read what the code claims.
             reasons.append((values, f"second {second:.2f}, which a measurement names"))
     best = _best(total, starts, middle=(duration - seconds) / 2)
@@ -95,9 +95,9 @@ def _best(total: Signal, starts: Signal, *, middle: float) -> int:
     return int(equal[np.argmin(np.abs(starts[equal] - middle))])
 
 
-def _joined(trajectory: Trajectory, time: Signal, starts: Signal, seconds: float) -> Signal:
+def _joint_motion(trajectory: Trajectory, time: Signal, starts: Signal, seconds: float) -> Signal:
     """Motion of all joints, each relative to its fastest."""
-    return _WEIGHT_MOTION * _scaled(_means(_motion(trajectory), time, starts, seconds))
+    return _WEIGHT_MOTION * _scale(_means(_motion(trajectory), time, starts, seconds))
 
 
 def _moment(name: str, trajectory: Trajectory, time: Signal, starts: Signal, seconds: float) -> Signal | None:
@@ -112,7 +112,7 @@ def _moment(name: str, trajectory: Trajectory, time: Signal, starts: Signal, sec
     first, last = _places(time, starts, seconds)
     peaks = np.array([signal[a : b + 1].max() for a, b in zip(first, last, strict=True)])
     # The mean moves the window around the peak, so that the frames before and after it are seen as well.
-    return (_scaled(peaks) + _scaled(means)) / 2
+    return (_scale(peaks) + _scale(means)) / 2
 
 
 def _signal(name: str, trajectory: Trajectory) -> Signal | None:
@@ -135,8 +135,8 @@ def _norm(trajectory: Trajectory, names: Sequence[str]) -> Signal | None:
 
 
 def _height(trajectory: Trajectory) -> Signal | None:
-    known: Any = next((trajectory.fields[name] for name in _HEIGHTS if name in trajectory.fields), None)
-    return None if known is None else np.asarray(known, dtype=np.float64)
+    height: Any = next((trajectory.fields[name] for name in _HEIGHTS if name in trajectory.fields), None)
+    return None if height is None else np.asarray(height, dtype=np.float64)
 
 
 def _motion(trajectory: Trajectory) -> Signal:
@@ -163,7 +163,7 @@ def _means(signal: Signal, time: Signal, starts: Signal, seconds: float) -> Sign
     return means
 
 
-def _scaled(values: Signal) -> Signal:
+def _scale(values: Signal) -> Signal:
     """Values scaled to 0 to 1; zeros if they vary little."""
     low, high = float(values.min()), float(values.max())
     if high - low <= _FLAT * max(abs(low), abs(high)) or high == low:

@@ -42,7 +42,7 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
         machine=Machine.here(scratch),
     )
     runner = SandboxRunner(bounds)
-    server = GrpcServer.configured("judge", settings)
+    server = GrpcServer.from_settings("judge", settings)
     judge = CodeJudge(store=store, runner=runner)
     channels: list[grpc.aio.Channel] = []
     verdicts = Verdicts(code=judge, video=_video_judge(settings, judge, channels))

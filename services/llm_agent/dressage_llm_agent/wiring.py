@@ -38,7 +38,7 @@ async def start(
     if store is None and settings.store_url:
         store = await asyncio.to_thread(open_service_store, settings.store_url)
     agent = make_agent(settings, store=store, provider=provider)
-    server = GrpcServer.configured("llm-agent", settings)
+    server = GrpcServer.from_settings("llm-agent", settings)
     full_name = agent_service_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name
     servicer = AgentServicer(agent, tool_seconds=settings.tool_seconds)
     server.add(agent_service_pb2_grpc.add_AgentServiceServicer_to_server, servicer, full_name)

@@ -24,7 +24,7 @@ from dressage.errors import (
 from dressage.rpc_errors import from_rpc
 from dressage.serving import conversation
 from dressage.serving.conversation import converse
-from dressage.serving.costs import add_cost, attach_cost, attached_cost
+from dressage.serving.costs import add_cost, attach_cost, cost_of
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, wait_random_exponential
 
 from dressage_orchestrator.models import TEMPLATE
@@ -121,7 +121,7 @@ class AgentClient:
             try:
                 result = await self._converse(task, tools or {})
             except DressageError as error:
-                add_cost(spent, attached_cost(error))
+                add_cost(spent, cost_of(error))
                 raise
             add_cost(result.cost, spent)
             return result
@@ -196,7 +196,7 @@ class JudgeClient:
                 answer: judge_pb.JudgeResponse = await self._stub.Judge(request, timeout=self._seconds)
             except grpc.aio.AioRpcError as error:
                 failed = from_rpc(error)
-                add_cost(spent, attached_cost(failed))
+                add_cost(spent, cost_of(failed))
                 raise failed from None
             return answer
 

@@ -400,7 +400,7 @@ def _server(
     pages: PageTokens,
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
-    server = GrpcServer.configured("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
+    server = GrpcServer.from_settings("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
     environments, artifacts = (
         EnvironmentServicer(pages),
         ArtifactServicer(engine.store, service, pages, engine.renderer),

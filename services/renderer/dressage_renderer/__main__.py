@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from dressage.serving.program import main
+from dressage.serving.server import main
 
 from dressage_renderer.settings import Settings
 from dressage_renderer.wiring import start

@@ -26,7 +26,7 @@ _CLIP_FPS = 30.0
 
 
 @dataclass(frozen=True)
-class Sampled:
+class FrameSamples:
     """Rendered frames.
 
     :param times: time of each frame, in seconds of the episode.
@@ -44,7 +44,7 @@ class Sampled:
     episode_seconds: float
 
 
-def sample_frames(trajectory: Trajectory, folder: Path, options: SamplingOptions) -> Sampled:
+def sample_frames(trajectory: Trajectory, folder: Path, options: SamplingOptions) -> FrameSamples:
     """Render sampled frames into a folder (``0000.png``, …, ``page-0.png``, …, ``clip.mp4``).
 
     :raises InvalidArgument: for a bad window or camera, or states that are not of this environment's model.
@@ -66,7 +66,7 @@ def sample_frames(trajectory: Trajectory, folder: Path, options: SamplingOptions
         )
     fps = rate_of(moments, options)
     clip = _write_clip(folder / "clip.mp4", pictures, fps, options) if options.clip else None
-    return Sampled(
+    return FrameSamples(
         tuple(float(moment) for moment in moments),
         frames,
         tuple(pages),

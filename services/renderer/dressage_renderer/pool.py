@@ -22,9 +22,9 @@ from typing import IO, Any
 
 from dressage.errors import Aborted, DeadlineExceeded, Internal, ResourceExhausted
 
-from dressage_renderer.child import child_environment
-from dressage_renderer.frames import Sampled
+from dressage_renderer.frames import FrameSamples
 from dressage_renderer.options import RenderOptions
+from dressage_renderer.probe import child_environment
 from dressage_renderer.sampling import SamplingOptions
 from dressage_renderer.video import RenderReport
 from dressage_renderer.worker import restore_error
@@ -122,7 +122,7 @@ class RenderPool:
         report = self._do(job, timeout=timeout, cancelled=cancelled)
         return RenderReport(report["frames"], report["duration"], report["seconds"], tuple(map(Path, report["stills"])))
 
-    def sample(self, job: FramesJob, *, timeout: float, cancelled: threading.Event | None = None) -> Sampled:
+    def sample(self, job: FramesJob, *, timeout: float, cancelled: threading.Event | None = None) -> FrameSamples:
         """Render frames; blocks until they are complete.
 
         :param timeout: seconds, including the wait for a worker.
@@ -135,7 +135,7 @@ class RenderPool:
         report = self._do(job, timeout=timeout, cancelled=cancelled)
         files: dict[str, Any] = {name: tuple(map(Path, report[name])) for name in ("frames", "pages")}
         clip = Path(report["clip"]) if report["clip"] else None
-        return Sampled(**(report | files | {"times": tuple(report["times"]), "clip": clip}))
+        return FrameSamples(**(report | files | {"times": tuple(report["times"]), "clip": clip}))
 
     def poses(self, job: PosesJob, *, timeout: float, cancelled: threading.Event | None = None) -> int:
         """Compute poses; blocks until they are written. Return the number of states. Raises the errors of `sample`."""
@@ -216,7 +216,7 @@ class _Worker:
             process.wait()
 
     def _ask(self, request: dict[str, Any], *, deadline: float, timeout: float, cancelled: threading.Event) -> Any:
-        process = self._started()
+        process = self._start()
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -234,7 +234,7 @@ class _Worker:
                 received += part
         return json.loads(received)
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is not None:
             self._discard()
         if self._stopped:

@@ -134,8 +134,8 @@ class _Scene:
 
     def _visible(self, what: str, count: int) -> npt.NDArray[np.int64]:
         groups, kinds = getattr(self._model, f"{what}_group"), getattr(self._model, f"{what}_type")
-        shown = (groups[index] < _GROUPS and kinds[index] < len(_KINDS) for index in range(count))
-        indices = [index for index, seen in enumerate(shown) if seen and self._color(what, index)[3] > 0]
+        in_group = (groups[index] < _GROUPS and kinds[index] < len(_KINDS) for index in range(count))
+        indices = [index for index, seen in enumerate(in_group) if seen and self._color(what, index)[3] > 0]
         return np.array(indices, np.int64)
 
     def _shape(self, what: str, index: int) -> dict[str, Any]:

@@ -1,15 +1,31 @@
-"""Checks whether this machine can render without a display, and reports what to install otherwise."""
+"""The environment of rendering processes, and whether this machine can render without a display."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
-from dressage_renderer.child import child_environment
+from dressage.envs import custom
+from dressage.envs.packs import registry
 
 EGL_INSTALL_COMMAND = "apt-get install libegl1 libgl1 libopengl0 libgl1-mesa-dri"
 """Command that installs EGL with a software driver on Debian and Ubuntu."""
+_FOLDERS = (custom.VARIABLE, registry.VARIABLE)
+
+
+def child_environment() -> dict[str, str]:
+    """Return the variables of this process, with its import path, EGL and one thread.
+
+    Dressage's own settings, which may be secrets (tokens, keys), are left out.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name in _FOLDERS}
+    kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    kept["MUJOCO_GL"] = "egl"
+    kept["PYTHONUNBUFFERED"] = "1"
+    kept.setdefault("OMP_NUM_THREADS", "1")
+    return kept
 
 
 def egl_remedy(cause: BaseException | str) -> str:

@@ -12,17 +12,24 @@ from pathlib import Path
 import structlog
 from dressage.artifacts import ArtifactStore, check_key
 from dressage.errors import NotFound
+from prometheus_client import Counter, Histogram
 
-from dressage_renderer import metrics
 from dressage_renderer.options import RenderOptions
 from dressage_renderer.pool import FramesJob, PosesJob, RenderJob, RenderPool
 from dressage_renderer.sampling import SamplingOptions
 from dressage_renderer.stored import StoredFrames, read_list, store_frames
 from dressage_renderer.video import RenderReport
 
+FRAMES = Counter("dressage_render_frames_total", "RenderResult frames.")
+SECONDS = Histogram(
+    "dressage_render_seconds",
+    "Seconds that rendering and encoding one video took.",
+    buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600),
+)
+
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderResult:
     """A stored video.
 
     :param frame_keys: artifact keys of the single frames, in order of time.
@@ -48,7 +55,7 @@ class Renderer:
 
     async def render(
         self, *, trajectory: str, video: str, options: RenderOptions, frames_prefix: str, timeout: float | None
-    ) -> Rendered:
+    ) -> RenderResult:
         """Render and store one video.
 
         :param trajectory: artifact key of the trajectory.
@@ -64,7 +71,7 @@ class Renderer:
         bound = self._timeout if timeout is None else min(timeout, self._timeout)
         cancelled = threading.Event()
 
-        def work() -> Rendered:
+        def work() -> RenderResult:
             return self._work(trajectory, video, options, frames_prefix, bound, cancelled)
 
         try:
@@ -72,8 +79,8 @@ class Renderer:
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        metrics.FRAMES.inc(rendered.report.frames)
-        metrics.SECONDS.observe(rendered.report.seconds)
+        FRAMES.inc(rendered.report.frames)
+        SECONDS.observe(rendered.report.seconds)
         self._log.info(
             "rendered", video=video, frames=rendered.report.frames, seconds=round(rendered.report.seconds, 2)
         )
@@ -97,8 +104,9 @@ class Renderer:
         cancelled = threading.Event()
 
         def work() -> StoredFrames:
-            known = read_list(self._store, prefix, options)
-            return known or self._sample(trajectory, prefix, options, bound, cancelled)
+            return read_list(self._store, prefix, options) or self._sample(
+                trajectory, prefix, options, bound, cancelled
+            )
 
         try:
             stored = await asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -106,7 +114,7 @@ class Renderer:
             cancelled.set()
             raise
         if not stored.reused:
-            metrics.FRAMES.inc(len(stored.frames))
+            FRAMES.inc(len(stored.frames))
         self._log.info("sampled", prefix=prefix, frames=len(stored.frames), reused=stored.reused)
         return stored
 
@@ -160,7 +168,7 @@ class Renderer:
         prefix: str,
         timeout: float,
         cancelled: threading.Event,
-    ) -> Rendered:
+    ) -> RenderResult:
         with tempfile.TemporaryDirectory(prefix="dressage-render-") as name:
             folder = Path(name)
             source, target, stills = folder / "trajectory.npz", folder / "video.mp4", folder / "frames"
@@ -173,7 +181,7 @@ class Renderer:
                 self._store.put_file(key, path)
             # The video is stored last, so that its frames exist when it does.
             self._store.put_file(video, target)
-        return Rendered(report, keys)
+        return RenderResult(report, keys)
 
     def _fetch(self, key: str) -> bytes:
         try:

@@ -29,7 +29,7 @@ _BASE = 7
 
 
 class SimulatorStage:
-    """See `dressage_renderer.stage.Stage`. Its camera follows the robot, and there is no mask of the robot.
+    """A stage on which the simulator of a pack draws. Its camera follows the robot, and there is no mask of the robot.
 
     :param env_id: an environment of a pack whose simulator has a camera.
     :raises InvalidArgument: if a camera is named.
@@ -48,7 +48,7 @@ class SimulatorStage:
             reply = self._ask({"environment": env_id, "width": width, "height": height})
             size, free_base = reply.get("position_size"), reply.get("free_base")
             if type(size) is not int or type(free_base) is not bool or size < (_BASE if free_base else 1):
-                raise self._failed("a malformed reply")
+                raise self._failure("a malformed reply")
             self.position_size, self._free_base = size, free_base
             self._stack = stack.pop_all()
 
@@ -60,7 +60,7 @@ class SimulatorStage:
         """
         image = self._ask({"positions": np.asarray(qpos, np.float64), "aim": aim}).get("image")
         if not isinstance(image, np.ndarray) or image.shape != self._shape or image.dtype != np.uint8:
-            raise self._failed("a malformed image")
+            raise self._failure("a malformed image")
         return np.array(image)
 
     def between(self, first: Vector, second: Vector, share: float) -> Vector:
@@ -90,8 +90,8 @@ class SimulatorStage:
             self._process.channel.send(request, timeout=_SECONDS)
             return self._process.channel.recv(timeout=_SECONDS)
         except DressageError as error:
-            raise self._failed(last_line(self._process, error)) from error
+            raise self._failure(last_line(self._process, error)) from error
 
-    def _failed(self, what: str) -> Unavailable:
+    def _failure(self, what: str) -> Unavailable:
         message = f"{self._env_id}: the simulator of its environment pack {self._pack} cannot draw it: {what}"
         return Unavailable(message, reason="SIMULATOR_FAILED", metadata={"pack": self._pack})

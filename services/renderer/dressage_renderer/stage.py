@@ -118,13 +118,13 @@ class Stage:
             self._scene.flags[flag] = False
         numbers = self._pixels[::-1].astype(np.int32) @ np.array([1, 1 << 8, 1 << 16])
         # Colours are segment numbers from 1; 0 is the background.
-        shown = np.zeros(self._scene.ngeom + 1, dtype=bool)
+        robot = np.zeros(self._scene.ngeom + 1, dtype=bool)
         for place in range(self._scene.ngeom):
             geom = self._scene.geoms[place]
             solid = geom.objtype == mujoco.mjtObj.mjOBJ_GEOM and geom.type != mujoco.mjtGeom.mjGEOM_PLANE
             if solid and 0 <= geom.segid < self._scene.ngeom:
-                shown[geom.segid + 1] = True
-        mask: npt.NDArray[np.bool_] = shown[np.clip(numbers, 0, self._scene.ngeom)]
+                robot[geom.segid + 1] = True
+        mask: npt.NDArray[np.bool_] = robot[np.clip(numbers, 0, self._scene.ngeom)]
         return mask
 
     def between(self, first: Vector, second: Vector, share: float) -> Vector:
@@ -157,8 +157,8 @@ class Stage:
             return camera
         names = [self.model.camera(index).name for index in range(self.model.ncam)]
         if name not in names:
-            known = ", ".join(filter(None, names)) or "none"
-            raise InvalidArgument(field="camera", value=name, expected=f"a camera of the model ({known}), or empty")
+            listed = ", ".join(filter(None, names)) or "none"
+            raise InvalidArgument(field="camera", value=name, expected=f"a camera of the model ({listed}), or empty")
         camera.type = mujoco.mjtCamera.mjCAMERA_FIXED
         camera.fixedcamid = names.index(name)
         return camera

@@ -1,4 +1,4 @@
-"""Sampled frames in the artifact store: written once below a prefix, and last the list of them."""
+"""FrameSamples frames in the artifact store: written once below a prefix, and last the list of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from dressage.artifacts import ArtifactStore
 from dressage.errors import FailedPrecondition, NotFound
 
-from dressage_renderer.frames import Sampled
+from dressage_renderer.frames import FrameSamples
 from dressage_renderer.sampling import SamplingOptions
 
 LIST = "frames.json"
@@ -51,7 +51,7 @@ def read_list(store: ArtifactStore, prefix: str, options: SamplingOptions) -> St
     return StoredFrames(**(stored | lists | {"reused": True}))
 
 
-def store_frames(store: ArtifactStore, prefix: str, sampled: Sampled, options: SamplingOptions) -> StoredFrames:
+def store_frames(store: ArtifactStore, prefix: str, sampled: FrameSamples, options: SamplingOptions) -> StoredFrames:
     """Store sampled frames; of two concurrent writers, the first one's frames are kept."""
 
     def put(path: Path) -> str:
@@ -72,5 +72,4 @@ def store_frames(store: ArtifactStore, prefix: str, sampled: Sampled, options: S
     entry = {"fingerprint": options.fingerprint(), "stored": asdict(stored)}
     if store.put(f"{prefix}/{LIST}", json.dumps(entry, indent=1).encode(), if_absent=True):
         return stored
-    known = read_list(store, prefix, options)
-    return known if known is not None else stored
+    return read_list(store, prefix, options) or stored

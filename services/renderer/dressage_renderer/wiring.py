@@ -32,7 +32,7 @@ async def start(settings: Settings, *, store: ArtifactStore | None = None) -> Ru
         threads=settings.workers + settings.max_waiting,
         timeout=settings.timeout_seconds,
     )
-    server = GrpcServer.configured("renderer", settings)
+    server = GrpcServer.from_settings("renderer", settings)
     server.add(rpc.add_RendererServiceServicer_to_server, RendererServicer(renderer), FULL_NAME)
     address = await server.start()
 

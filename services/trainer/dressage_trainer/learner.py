@@ -23,8 +23,7 @@ from dressage.envs.cards import EnvironmentCard
 from dressage.envs.packs.batched import link
 from dressage.errors import DressageError, InvalidArgument, Unavailable
 from dressage.limits import REWARD_NOT_TRACEABLE
-from dressage.sandbox import companion
-from dressage.sandbox.pipe import Channel, ChannelClosed
+from dressage.sandbox.pipe import Channel, ChannelClosed, companion_channel
 
 from dressage_trainer import checkpoints
 from dressage_trainer.backends.group import MemberSetup, TrainedGroup, minibatch_warnings, stopped_message
@@ -129,7 +128,7 @@ class Training:
         options = EnvOptions.from_dict(spec.options)
         self._card: EnvironmentCard = options.check(spec.environment)
         if self._card.pack:
-            link.use(companion.channel())
+            link.use(companion_channel())
         module = load_reward(spec.reward_source, self._card)
         self._send(ProgressMessage(activity="compiling"))
         self._groups = _build_groups(

@@ -8,7 +8,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.artifacts.directory import DirectoryStore
 from dressage.artifacts.store import ArtifactInfo
 from dressage.errors import DressageError, FailedPrecondition, Unavailable
-from dressage.serving.costs import attach_cost, attached_cost
+from dressage.serving.costs import attach_cost, cost_of
 from dressage.serving.errors import to_status
 from dressage_llm_agent.settings import Settings as AgentSettings
 from dressage_llm_agent.wiring import start as start_agent
@@ -28,11 +28,11 @@ def test_the_cost_is_sent_with_the_status() -> None:
     info = error_details_pb2.ErrorInfo()
     assert to_status(error).details[0].Unpack(info)
     there = FailedPrecondition("no", metadata=dict(info.metadata))
-    assert attached_cost(there) == v1.Cost(requests=2, input_tokens=200, output_tokens=100, dollars=0.125)
+    assert cost_of(there) == v1.Cost(requests=2, input_tokens=200, output_tokens=100, dollars=0.125)
     attach_cost(there, v1.Cost(requests=3))  # of unknown price
-    assert attached_cost(there) == v1.Cost(requests=3)
-    assert attached_cost(DressageError("free")) == v1.Cost()
-    assert attached_cost(DressageError("odd", metadata={"cost_requests": "many"})) == v1.Cost()
+    assert cost_of(there) == v1.Cost(requests=3)
+    assert cost_of(DressageError("free")) == v1.Cost()
+    assert cost_of(DressageError("odd", metadata={"cost_requests": "many"})) == v1.Cost()
 
 
 @pytest.mark.asyncio

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 from dressage import errors
+from dressage.addresses import is_loopback
 from dressage.api.v1 import session_pb2
 from dressage.cli import run
 from dressage.cli.serve import console_url, default_console
 from dressage.client import AsyncClient
-from dressage.client.discovery import is_loopback
 from dressage.local import connection, stack
 from dressage.local.connection import ServerOptions as Where
 from dressage.local.stack import LocalStack, _reachable

@@ -65,7 +65,7 @@ def test_a_criterion_that_was_not_shown_has_no_score_and_is_no_failure():
     assert message.judgment.failure_tags == ["slow", "walks"]
     assert "flips: unknown, unknown, unknown" in message.judgment.verdicts[-1].comment
     nothing, message = agent_pb.VideoVerdict(criteria=[hidden], known=0.0), judged(0.4)
-    merging.merge(message, nothing, merging.unsettled(0.4, None, "no time"), threshold=0.7)
+    merging.merge(message, nothing, merging.without_synthesis(0.4, None, "no time"), threshold=0.7)
     assert (
         message.judgment.score == 0.4 and not message.judgment.verdicts and message.notices == [merging.NOTHING_SHOWN]
     )
@@ -83,7 +83,7 @@ def test_a_second_look_settles_what_the_first_did_not_show():
 
 @given(code=score, video=score)
 def test_an_unsettled_disagreement_has_the_lower_score(code, video):
-    decision = merging.unsettled(code, video, "no time")
+    decision = merging.without_synthesis(code, video, "no time")
     assert decision.score == (weighted(code, video) if agree(code, video) else min(code, video))
 
 

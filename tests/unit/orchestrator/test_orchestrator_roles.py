@@ -9,7 +9,7 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition, Internal, InvalidArgument, ResourceExhausted, Unavailable
 from dressage.sdk.arguments import by_role
-from dressage.serving.costs import attach_cost, attached_cost
+from dressage.serving.costs import attach_cost, cost_of
 from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.outages import Wait, through_outages, with_cost_of_all
 
@@ -100,7 +100,7 @@ def test_the_wait_ends_with_the_last_error_and_its_cost():
     with pytest.raises(Unavailable) as error:
         provider.run(100.0)
     assert sum(provider.pauses) == 100 and len(provider.errors) == 20 - len(provider.pauses) - 1
-    assert attached_cost(error.value).requests == len(provider.pauses) + 1
+    assert cost_of(error.value).requests == len(provider.pauses) + 1
 
 
 def test_other_errors_are_not_waited_for():

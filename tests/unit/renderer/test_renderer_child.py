@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from dressage_renderer.child import child_environment
+from dressage_renderer.probe import child_environment
 
 
 def test_it_has_the_folders_of_environments_and_no_secret(monkeypatch: pytest.MonkeyPatch):

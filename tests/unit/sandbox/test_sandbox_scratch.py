@@ -143,12 +143,12 @@ def test_memory_is_that_of_the_control_group(tmp_path):
 
 def test_limits_leave_room_for_the_parent():
     limits = Limits(memory_bytes=8 * GIB, scratch_bytes=8 * GIB, file_bytes=2 * GIB)
-    pod = Machine(memory_bytes=4 * GIB, scratch_bytes=3 * GIB).fitted(limits)
+    pod = Machine(memory_bytes=4 * GIB, scratch_bytes=3 * GIB).fit(limits)
     assert (pod.memory_bytes, pod.scratch_bytes, pod.file_bytes) == (3 * GIB, 3 * GIB // 2, 3 * GIB // 2)
-    assert Machine(memory_bytes=int(1.8 * GIB)).fitted(limits).memory_bytes == int(0.9 * GIB)
+    assert Machine(memory_bytes=int(1.8 * GIB)).fit(limits).memory_bytes == int(0.9 * GIB)
     for tiny in (GIB, GIB // 8):  # the code is not blamed for a container in which no learner fits
-        assert Machine(memory_bytes=tiny).fitted(limits).memory_bytes == 768 * 2**20
-    assert Machine(memory_bytes=64 * GIB, scratch_bytes=64 * GIB).fitted(limits) == limits
-    assert Machine().fitted(limits) == limits
-    pair = Machine(memory_bytes=4 * GIB, scratch_bytes=4 * GIB).fitted(limits, processes=2)
+        assert Machine(memory_bytes=tiny).fit(limits).memory_bytes == 768 * 2**20
+    assert Machine(memory_bytes=64 * GIB, scratch_bytes=64 * GIB).fit(limits) == limits
+    assert Machine().fit(limits) == limits
+    pair = Machine(memory_bytes=4 * GIB, scratch_bytes=4 * GIB).fit(limits, processes=2)
     assert (pair.memory_bytes, pair.scratch_bytes, pair.file_bytes) == (3 * GIB // 2, GIB, GIB)

@@ -14,7 +14,7 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, ResourceExhausted
-from dressage.serving.costs import attached_cost
+from dressage.serving.costs import cost_of
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import Tool, all_of
@@ -91,7 +91,7 @@ def converse_each(
     for task, answer in zip(tasks, answers, strict=True):
         role = task.WhichOneof("role") or ""
         if isinstance(answer, DressageError):
-            context.store.charge(number, role, attached_cost(answer))
+            context.store.charge(number, role, cost_of(answer))
         else:
             reply = ev.AgentReplied(role=role, model=answer.model, summary=_summary(answer), cost=answer.cost)
             context.store.record_reply(number, reply, key=f"replied/{task.key}")

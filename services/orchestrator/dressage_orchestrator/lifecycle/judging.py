@@ -12,7 +12,7 @@ from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
-from dressage.serving.costs import add_cost, attached_cost
+from dressage.serving.costs import add_cost, cost_of
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle import aggregate, board, budget, role_models, service_calls
@@ -118,7 +118,7 @@ def _judge_by_video(
         answer = service_calls.call(context, parts.iteration, lambda: context.engine.judge.judge(request))
     except DressageError as error:
         answer = judge_pb.JudgeResponse()
-        add_cost(total, attached_cost(error))
+        add_cost(total, cost_of(error))
         notices = [f"the videos could not be judged: {error.message}"]
     else:
         notices = list(dict.fromkeys(notice for entry in answer.rollouts for notice in entry.notices))

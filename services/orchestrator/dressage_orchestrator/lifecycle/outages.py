@@ -18,7 +18,7 @@ from typing import TypeVar
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, Unavailable
-from dressage.serving.costs import add_cost, attach_cost, attached_cost
+from dressage.serving.costs import add_cost, attach_cost, cost_of
 
 Result = TypeVar("Result")
 
@@ -114,7 +114,7 @@ def with_cost_of_all(
         try:
             result = await call()
         except DressageError as error:
-            add_cost(spent, attached_cost(error))
+            add_cost(spent, cost_of(error))
             attach_cost(error, spent)
             raise
         add_cost(result.cost, spent)

@@ -256,7 +256,7 @@ class Training:
         except InvalidArgument as error:
             return assignment_refused("START_POLICY_UNSUITABLE", error.message)
         granted = self._grant.steps
-        limits = context.sandboxes.fitted(LEARNER_LIMITS)
+        limits = context.sandboxes.fit(LEARNER_LIMITS)
         spec = train_spec(
             self._task,
             cores=self._cores,

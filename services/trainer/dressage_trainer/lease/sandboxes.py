@@ -63,9 +63,9 @@ class Sandboxes:
         self._lock, self._refilling = threading.Lock(), threading.Lock()
         self._closed = False
 
-    def fitted(self, limits: Limits) -> Limits:
+    def fit(self, limits: Limits) -> Limits:
         """Return the limits that a process gets here: those of its spec, or less on a small machine."""
-        return self._machine.fitted(limits)
+        return self._machine.fit(limits)
 
     def keep_ready(self, use: str, counts: SpareCounts) -> None:
         """Set what to keep ready for a use from the next `refill` on, in place of what was set for it before."""
@@ -151,7 +151,7 @@ class Sandboxes:
         try:
             return SandboxProcess.start(
                 target,
-                limits=self.fitted(spec.limits),
+                limits=self.fit(spec.limits),
                 scratch=folder,
                 preload=spec.preload,
                 read_only=spec.read_only,

@@ -34,7 +34,7 @@ def check(spec: v1.SessionSpec, machine: Machine) -> None:
         steps=reward.max_steps_per_member,
         backend=reward.backend,
     )
-    limits = machine.fitted(LEARNER_LIMITS)
+    limits = machine.fit(LEARNER_LIMITS)
     problem = excess(use, memory_bytes=limits.memory_bytes, checkpoint_bytes=limits.file_bytes)
     if not problem:
         return

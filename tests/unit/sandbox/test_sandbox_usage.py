@@ -8,7 +8,7 @@ import pytest
 from dressage.errors import DeadlineExceeded
 from dressage.sandbox import Limits, SandboxProcess, process
 from dressage.sandbox.capabilities import capabilities
-from dressage.sandbox.deadline import overdue, run_delay
+from dressage.sandbox.usage import overdue, run_delay
 
 needs_sandbox = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
 PATIENT = Limits(wall_seconds=1.0, starved_seconds=4.0)
