@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
+from dressage.experiments.report import csv_text, table
 from dressage.sdk.results import state_name
 from dressage.sdk.texts import counted, short
 
@@ -57,7 +56,7 @@ def cases_csv(benchmark: pb.Benchmark) -> str:
         "reason",
         "judged_by",
     ]
-    return _csv(head, (_case_row(number, case) for number, case in enumerate(benchmark.cases, start=1)))
+    return csv_text(head, (_case_row(number, case) for number, case in enumerate(benchmark.cases, start=1)))
 
 
 def _case_row(number: int, case: pb.BenchmarkCase) -> list[object]:
@@ -106,7 +105,7 @@ def groups_csv(benchmark: pb.Benchmark) -> str:
         ]
         for group in benchmark.groups
     )
-    return _csv(head, rows)
+    return csv_text(head, rows)
 
 
 def _number(group: pb.BenchmarkGroup, name: str) -> object:
@@ -129,15 +128,7 @@ def curves_csv(curves: Curves) -> str:
         for iteration, points in iterations
         for point in points
     )
-    return _csv(head, rows)
-
-
-def _csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
-    return text.getvalue()
+    return csv_text(head, rows)
 
 
 def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
@@ -158,13 +149,6 @@ def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
     lines += [*_sparklines(benchmark, curves), ""]
     lines += ["Intervals are 95 %: Wilson intervals of success rates, bootstrap intervals over seeds of scores.", ""]
     return "\n".join(lines)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    def cells(row: Sequence[object]) -> str:
-        return "| " + " | ".join(" ".join(str(cell).replace("|", "\\|").split()) for cell in row) + " |"
-
-    return [cells(head), "|" + " --- |" * len(head), *(cells(row) for row in rows)]
 
 
 def _groups(benchmark: pb.Benchmark) -> list[str]:
@@ -189,7 +173,7 @@ def _groups(benchmark: pb.Benchmark) -> list[str]:
         done = f"{group.completed}/{group.total}"
         steps = f"{group.env_steps:,}"
         rows.append((group.kind, group.value, done, group.passed, rate, score, needed, dollars(group.cost), steps))
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _cases(benchmark: pb.Benchmark) -> list[str]:
@@ -223,7 +207,7 @@ def _cases(benchmark: pb.Benchmark) -> list[str]:
             _judged_by(case),
         )
         rows.append((*row, case.iterations, dollars(case.cost), case.reason[:200]))
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -239,7 +223,7 @@ def _sparklines(benchmark: pb.Benchmark, curves: Curves) -> list[str]:
         within = " ".join(sparkline([p.score for p in points if p.HasField("score")]) for _, points in iterations)
         numbers = ", ".join(f"{score:.2f}" for score in scores)
         rows.append((number, sparkline(scores), numbers, within))
-    return _table(("case", "by iteration", "scores", "within iterations, over training"), rows)
+    return table(("case", "by iteration", "scores", "within iterations, over training"), rows)
 
 
 def _draw(benchmark: pb.Benchmark, curves: Curves, path: Path) -> bool:

@@ -1,46 +1,116 @@
-"""`dressage bench` and `dressage benchmarks`: cases from a file, the sessions of a benchmark, its table and its report."""
+"""`dressage bench` and `dressage benchmarks`: create or continue a benchmark, collect its results, print its table and report.
+
+The benchmark runs on the server. Where that is another process, it goes on after Ctrl-C; otherwise the next server on the data
+folder continues it.
+"""
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dressage import errors
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.cli import output
 from dressage.cli.benchmark_report import Curves, write_report
 from dressage.cli.listings import cut
 from dressage.cli.options import CaseOptions
-from dressage.client.names import environment_name
-from dressage.local.connection import Connection, ServerOptions, execute
-from dressage.sdk.files import read_source
+from dressage.errors import InvalidArgument
+from dressage.experiments import files, machine
+from dressage.experiments.collector import Collector
+from dressage.experiments.records import Record, ResultFolder, environment_label, limits_of
+from dressage.local.connection import Connection, ServerOptions, execute, refuse_unusable
 from dressage.sdk.results import state_name
 from dressage.sdk.specs import make_spec
-from dressage.sdk.texts import short
-
-COLUMNS = ("env_id", "instruction", "category", "difficulty")
-_REQUIRED_COLUMNS = COLUMNS[:2]
-_CASE_FIELDS = ("intent", "environment", "category", "difficulty")
+from dressage.sdk.texts import counted, duration, mean_text, short
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How `dressage bench` runs its cases.
+class BenchOptions:
+    """How `dressage bench` runs the cases of a file.
 
-    :param resume: name of a benchmark to follow instead of a new one; may be empty.
-    :param out: folder of the report.
+    :param resume: name of a benchmark to follow instead of a file; may be empty.
+    :param out: folder of the results; None: `results/NAME` next to the file.
+    :param parallel: sessions at a time; None: the server's setting.
     """
 
-    template: session_pb2.SessionSpec
-    staged: bool
-    gate: float
-    resume: str
-    out: Path
+    staged: bool = True
+    gate: float = 0.7
+    resume: str = ""
+    out: Path | None = None
+    parallel: int | None = None
+    detach: bool = False
+    as_json: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a benchmark has after a run of `dressage bench`."""
+
+    records: Sequence[Record]
+    failed: dict[str, str]
+    """Why a case has no result, by its session's id."""
+    cases: Sequence[pb.BenchmarkCase]
+    benchmark: pb.Benchmark | None
+    """None if every case had a result before."""
+    curves: Curves
+
+
+def bench(path: Path | None, server: ServerOptions, cases: CaseOptions, options: BenchOptions) -> int:
+    """Create, extend or follow a benchmark, and return the exit code: 0 if every case has a result."""
+    if (path is None) == (not options.resume):
+        problem = "missing" if path is None else "not allowed with --resume"
+        raise InvalidArgument(field="FILE", problem=problem, expected="either a file or --resume")
+    if path is None:
+        plan, folder = None, options.out or Path("results", short(options.resume))
+    else:
+        plan = read_plan(path, cases, options)
+        folder = options.out or path.parent / "results" / plan.name
+    results = ResultFolder(folder)
+
+    async def work(connection: Connection) -> Outcome:
+        refuse_unusable(server, connection, detach=options.detach)
+        return await _run(connection, plan, results, options)
+
+    with output.writing("--out", folder, expected="a folder that can be written to"):
+        folder.mkdir(parents=True, exist_ok=True)
+        if plan is not None:
+            results.set_order(plan.environments, plan.methods)
+    outcome = execute(server, work, start="full")
+    if options.detach and outcome.benchmark is not None:
+        if options.as_json:
+            output.print_json({"benchmark": output.message_dict(outcome.benchmark)})
+        return 0
+    reports: list[Path] = []
+    if outcome.benchmark is not None and not _is_matrix(outcome.cases):
+        with output.writing("--out", folder, expected="a folder that can be written to"):
+            reports = write_report(outcome.benchmark, outcome.curves, folder)
+    if options.as_json:
+        output.print_json(_document(outcome, results, reports))
+    elif reports and outcome.benchmark is not None:
+        print_benchmark(outcome.benchmark, as_json=False)
+        print("\n".join(str(report) for report in reports))
+    else:
+        _print(outcome, results)
+    return 0 if len(outcome.records) == len(outcome.cases) and not outcome.failed else 1
+
+
+def read_plan(path: Path, cases: CaseOptions, options: BenchOptions) -> files.Plan:
+    """Read a file of a benchmark.
+
+    :raises InvalidArgument: naming what is wrong in the file, or an option that it does not take.
+    """
+    if path.suffix.lower() in files.MATRIX_SUFFIXES:
+        _refuse_case_options(cases, options)
+        plan = files.read_matrix(path)
+    else:
+        plan = files.read_cases(path, template(cases))
+        plan.request.staged, plan.request.stage_gate = options.staged, options.gate
+    plan.request.parallel = options.parallel or 0
+    return plan
 
 
 def template(options: CaseOptions) -> session_pb2.SessionSpec:
@@ -54,136 +124,136 @@ def template(options: CaseOptions) -> session_pb2.SessionSpec:
     return spec
 
 
-def read_cases(path: Path) -> list[pb.BenchmarkCase]:
-    """Read the cases of a JSON or CSV file.
+def _refuse_case_options(cases: CaseOptions, options: BenchOptions) -> None:
+    """Refuse options that an experiment has in its file.
 
-    :raises InvalidArgument: naming the invalid column, line or case.
+    :raises InvalidArgument: naming the first option that has a value.
     """
-    return json_cases(path) if path.suffix.lower() == ".json" else csv_cases(path)
+    # The endpoint is an option of the server as well.
+    names = (each for each in cases.arguments if each.name in cases and each.name != "api_base")
+    changed: dict[str, object] = {each.flag: cases[each.name] for each in names}
+    changed |= {} if options.staged else {"--flat": "set"}
+    changed |= {} if options.gate == BenchOptions.gate else {"--gate": options.gate}
+    for option, value in changed.items():
+        problem, remedy = "not an option of experiments", "Set it in the file."
+        raise InvalidArgument(field=option, problem=problem, value=str(value), remedy=remedy)
 
 
-def csv_cases(path: Path) -> list[pb.BenchmarkCase]:
-    """Read cases from a CSV with the columns env_id, instruction and, optionally, category and difficulty.
-
-    :raises InvalidArgument: naming the missing column, or the line and what is missing in it.
-    """
-    lines = read_source(path, field="CASES").splitlines()
-    reader = csv.DictReader(lines)
-    columns = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = columns
-    if missing := [name for name in _REQUIRED_COLUMNS if name not in columns]:
-        expected = f"a CSV whose first line has the columns {', '.join(COLUMNS)}"
-        raise errors.InvalidArgument(
-            field=f"CASES, column {missing[0]}", problem="missing", value=columns, expected=expected
-        )
-    cases = []
-    for row in reader:
-        values = {name: (row.get(name) or "").strip() for name in COLUMNS}
-        empty = [name for name in _REQUIRED_COLUMNS if not values[name]]
-        if empty:
-            field = f"CASES, line {reader.line_num}, {empty[0]}"
-            raise errors.InvalidArgument(field=field, problem="missing", expected="a text")
-        cases.append(
-            pb.BenchmarkCase(
-                intent=values["instruction"],
-                environment=environment_name(values["env_id"]),
-                category=values["category"],
-                difficulty=values["difficulty"],
-            )
-        )
-    if not cases:
-        raise errors.InvalidArgument(
-            field="CASES", problem="no cases", value=str(path), expected="at least one line after the first"
-        )
-    return cases
-
-
-def json_cases(path: Path) -> list[pb.BenchmarkCase]:
-    """Read cases from a JSON list of {intent, environment, category?, difficulty?}.
-
-    :raises InvalidArgument: naming the invalid case.
-    """
-    try:
-        entries = json.loads(read_source(path, field="CASES"))
-    except ValueError as error:
-        raise errors.InvalidArgument(
-            field="CASES", problem=f"not JSON: {error}", value=str(path), expected="a JSON list of cases"
-        ) from error
-    if not isinstance(entries, list) or not entries:
-        raise errors.InvalidArgument(
-            field="CASES", problem="no cases", value=type(entries).__name__, expected="a list of at least one case"
-        )
-    cases = []
-    for number, entry in enumerate(entries, start=1):
-        valid = isinstance(entry, dict) and set(entry) <= set(_CASE_FIELDS) and {"intent", "environment"} <= set(entry)
-        if not valid or not all(isinstance(value, str) for value in entry.values()):
-            expected = "an object with texts for intent and environment, and optionally category and difficulty"
-            raise errors.InvalidArgument(field=f"CASES[{number}]", value=entry, expected=expected)
-        cases.append(pb.BenchmarkCase(**{**entry, "environment": environment_name(entry["environment"])}))
-    return cases
-
-
-def bench(path: Path | None, server: ServerOptions, plan: Plan, *, as_json: bool) -> int:
-    """Create or resume a benchmark, follow it to its end and write the report; return the exit code."""
-    if (path is None) == (not plan.resume):
-        problem = "missing" if path is None else "not allowed with --resume"
-        raise errors.InvalidArgument(field="CASES", problem=problem, expected="either a file of cases or --resume")
-    cases = [] if path is None else read_cases(path)
-
-    async def work(connection: Connection) -> tuple[pb.Benchmark, Curves]:
-        client = connection.client
-        if plan.resume:
-            benchmark = await client.get_benchmark(plan.resume)
-        else:
-            benchmark = await client.create_benchmark(
-                cases, template=plan.template, staged=plan.staged, stage_gate=plan.gate
-            )
-            command = f"dressage bench --resume {short(benchmark.name)}{connection.flags}"
-            print(
-                f"{benchmark.name} started; after an interruption, `{command}` resumes it", file=sys.stderr, flush=True
-            )
-        benchmark = await _follow(benchmark, connection)
-        return benchmark, await _curves(benchmark, connection)
-
-    benchmark, curves = execute(server, work, start="full")
-    with output.writing("--out", plan.out, expected="a folder that can be written to"):
-        files = write_report(benchmark, curves, plan.out)
-    if as_json:
-        output.print_json({"benchmark": output.message_dict(benchmark), "files": [str(file) for file in files]})
+async def _run(connection: Connection, plan: files.Plan | None, folder: ResultFolder, options: BenchOptions) -> Outcome:
+    client = connection.client
+    if plan is None:
+        benchmark = await client.get_benchmark(options.resume)
+        cases, wanted, name = list(benchmark.cases), list(benchmark.cases), short(benchmark.name)
     else:
-        print_benchmark(benchmark, as_json=False)
-        print("\n".join(str(file) for file in files))
-    return 0 if benchmark.completed == len(benchmark.cases) else 1
+        cases, wanted, name = list(plan.request.cases), _without_result(plan, folder), plan.name
+        if not wanted:
+            return Outcome(_records(folder, cases), {}, cases, None, {})
+        del plan.request.cases[:]
+        plan.request.cases.extend(wanted)
+        benchmark = await client.create_benchmark(
+            wanted,
+            template=plan.request.template,
+            name=plan.request.name,
+            staged=plan.request.staged,
+            stage_gate=plan.request.stage_gate,
+            parallel=plan.request.parallel,
+        )
+    total, done = len(cases), len(cases) - len(wanted)
+    head = f"{counted(total, 'session')}: {done} with a result, {total - done} to run, {benchmark.parallel} at a time"
+    _print_progress(head)
+    _print_progress(_after_interruption(benchmark, connection))
+    if options.detach:
+        return Outcome([], {}, cases, benchmark, {})
+
+    def on_case(case: pb.BenchmarkCase, record: Record | None, reason: str) -> None:
+        nonlocal done
+        done += 1
+        _print_progress(f"[{done}/{total}] {_label(case)}: {reason if record is None else _result(record)}")
+
+    described = machine.describe(server=client.address if connection.kind == "remote" else "")
+    collector = Collector(client, folder, experiment=name, machine=described, on_case=on_case)
+    benchmark = await collector.follow(benchmark.name, {case.session_id for case in wanted})
+    curves = {} if _is_matrix(cases) else await _curves(benchmark, connection)
+    return Outcome(_records(folder, cases), collector.failed, cases, benchmark, curves)
 
 
-def run(path: Path, server: ServerOptions, *, model: str, iterations: int, as_json: bool) -> None:
-    """Create a benchmark, follow it to its end and print its table."""
-    cases = read_cases(path)
-    spec = session_pb2.SessionSpec(model=model, max_iterations=iterations)
-
-    async def work(connection: Connection) -> pb.Benchmark:
-        benchmark = await connection.client.create_benchmark(cases, template=spec)
-        return await _follow(benchmark, connection)
-
-    print_benchmark(execute(server, work, start="full"), as_json=as_json)
+def _print_progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
-async def _follow(benchmark: pb.Benchmark, connection: Connection) -> pb.Benchmark:
-    """Print the progress to standard error whenever it changes, until the benchmark ends; return it."""
-    last = ""
-    async for changed in connection.client.watch_benchmark(benchmark.name):
-        benchmark = changed
-        if (text := progress_line(benchmark)) != last:  # a benchmark also changes when one of its sessions begins
-            print(last := text, file=sys.stderr, flush=True)
-    return benchmark
+def _after_interruption(benchmark: pb.Benchmark, connection: Connection) -> str:
+    name = short(benchmark.name)
+    if connection.kind == "stack":
+        return f"{name} stops with this command, and the same command continues it"
+    cancel = f"dressage benchmarks cancel {name}{connection.flags}"
+    return f"{name} goes on when this command ends; the same command follows it, `{cancel}` cancels it"
 
 
-def progress_line(benchmark: pb.Benchmark) -> str:
-    """Return the progress of a benchmark in one line."""
-    stage = f", stage {benchmark.stage}" if benchmark.staged else ""
-    stopped = f": {benchmark.stopped_reason}" if benchmark.stopped_reason else ""
-    done = f"{benchmark.completed} of {len(benchmark.cases)} done"
-    return f"{benchmark.name}: {done}, {benchmark.passed} passed{stage}{stopped}"
+def _is_matrix(cases: Sequence[pb.BenchmarkCase]) -> bool:
+    """Whether the cases are of several methods and runs, which `dressage report` compares."""
+    return any(case.method for case in cases)
+
+
+def _without_result(plan: files.Plan, folder: ResultFolder) -> list[pb.BenchmarkCase]:
+    """Return the cases whose results are missing in the folder or do not stand; without a matrix all, for the report."""
+    records = {record.cell: record for record in folder.records()}
+    return [
+        case
+        for case in plan.request.cases
+        if not case.method
+        or (record := records.get(case.session_id)) is None
+        or not record.is_final(limits_of(case.spec))
+    ]
+
+
+def _records(folder: ResultFolder, cases: Sequence[pb.BenchmarkCase]) -> list[Record]:
+    ids = {case.session_id for case in cases}
+    return [record for record in folder.records() if record.cell in ids]
+
+
+def _label(case: pb.BenchmarkCase) -> str:
+    return f"{environment_label(case)} " + (f"{case.method} run {case.run}" if case.method else cut(case.intent))
+
+
+def _result(record: Record) -> str:
+    parts = [record.state if record.score is None else mean_text(record.score)]
+    if record.target is not None and record.score is not None:
+        reached = "reached" if record.score >= record.target else "not reached"
+        parts.append(f"target {record.target:g} {reached}")
+    parts += [counted(record.episodes, "episode")] if record.episodes else []
+    parts += [duration(record.seconds)] if record.seconds is not None else []
+    return ", ".join(parts)
+
+
+def _document(outcome: Outcome, folder: ResultFolder, reports: Sequence[Path]) -> dict[str, object]:
+    labels = {case.session_id: _label(case) for case in outcome.cases}
+    failed = [{"cell": cell, "label": labels.get(cell, cell), "message": why} for cell, why in outcome.failed.items()]
+    benchmark = {} if outcome.benchmark is None else {"benchmark": output.message_dict(outcome.benchmark)}
+    return {
+        "cells": len(outcome.cases),
+        "results": [asdict(record) for record in outcome.records],
+        "failed": failed,
+        "folder": str(folder.path),
+        "files": [str(report) for report in reports],
+        **benchmark,
+    }
+
+
+def _print(outcome: Outcome, folder: ResultFolder) -> None:
+    rows: dict[tuple[str, str], list[Record]] = {}
+    for record in outcome.records:
+        rows.setdefault((record.environment, record.method), []).append(record)
+    table = []
+    for (environment, method), records in rows.items():
+        scores = [record.score for record in records if record.score is not None]
+        mean = mean_text(sum(scores) / len(scores)) if scores else ""
+        reached = sum(1 for record in records if record.state == "succeeded")
+        table.append((environment, method, len(records), mean, reached))
+    output.print_table(("environment", "method", "runs", "mean score", "reached target"), table, empty="no results")
+    labels = {case.session_id: _label(case) for case in outcome.cases}
+    for cell, reason in outcome.failed.items():
+        print(f"no result: {labels.get(cell, cell)}: {reason}")
+    print(f"{len(outcome.records)} of {len(outcome.cases)} cells; report with: dressage report {folder.path}")
 
 
 async def _curves(benchmark: pb.Benchmark, connection: Connection) -> Curves:
@@ -225,11 +295,10 @@ def print_benchmark(benchmark: pb.Benchmark, *, as_json: bool) -> None:
     if as_json:
         output.print_json(output.message_dict(benchmark))
         return
+    matrix = _is_matrix(benchmark.cases)
     rows: list[tuple[Any, ...]] = [
         (
-            cut(case.intent),
-            short(case.environment),
-            case.difficulty,
+            *((case.method, environment_label(case), case.run) if matrix else _described(case)),
             state_name(case.state) if case.state else "",
             f"{case.score:.2f}" if case.HasField("score") else "",
             case.iterations or "",
@@ -237,5 +306,11 @@ def print_benchmark(benchmark: pb.Benchmark, *, as_json: bool) -> None:
         )
         for case in benchmark.cases
     ]
-    output.print_table(("intent", "environment", "difficulty", "state", "score", "iterations", "session"), rows)
-    print(f"{benchmark.completed} of {len(benchmark.cases)} done, {benchmark.passed} passed")
+    head = ("method", "environment", "run") if matrix else ("intent", "environment", "difficulty")
+    output.print_table((*head, "state", "score", "iterations", "session"), rows)
+    stopped = f"; stopped: {benchmark.stopped_reason}" if benchmark.stopped_reason else ""
+    print(f"{benchmark.completed} of {len(benchmark.cases)} done, {benchmark.passed} passed{stopped}")
+
+
+def _described(case: pb.BenchmarkCase) -> tuple[str, str, str]:
+    return cut(case.intent), short(case.environment), case.difficulty

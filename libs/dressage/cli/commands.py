@@ -141,7 +141,7 @@ def train(
 def bench(
     options: CaseOptions,
     common: CommonOptions,
-    cases: Annotated[
+    file: Annotated[
         Path | None,
         typer.Argument(
             metavar="FILE",
@@ -155,41 +155,37 @@ def bench(
     gate: Annotated[
         float, typer.Option(metavar="X", min=0.0, max=1.0, help="Mean score from which the next stage starts.")
     ] = 0.7,
-    resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Resume this benchmark; without CASES.")] = "",
+    resume: Annotated[str, typer.Option(metavar="BENCHMARK", help="Follow this benchmark; without FILE.")] = "",
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="DIR",
-            help="Folder of the report [benchmark], or of an experiment's results [results/NAME next to its file].",
-        ),
+        typer.Option("--out", "-o", metavar="DIR", help="Folder of the results [results/NAME next to the file]."),
     ] = None,
     parallel: Annotated[
         int | None,
-        typer.Option("--parallel", metavar="N", min=1, max=64, help="Sessions of an experiment at a time [2]."),
+        typer.Option("--parallel", metavar="N", min=1, max=64, help="Sessions at a time [the server's setting, 2]."),
     ] = None,
+    detach: Detach = False,
 ) -> None:
-    """Run a session for each case of a file and write a report, or run an experiment.
+    """Run a benchmark: a session for each case of a file, or an experiment of environments, methods and runs.
 
-    The report has success rates, scores, cost and learning curves. An experiment is a YAML file with environments, methods and
-    runs; the same command continues it, and `dressage report` compares its results.
+    The same command continues it after an interruption, and runs what was added to the file. Results go to results.jsonl, which
+    `dressage report` compares; cases from CSV and JSON also get a report with success rates, scores, cost and learning curves.
     """
-    from dressage.cli import benchmarks, experiments
+    from dressage.cli import benchmarks
     from dressage.sdk.argument_names import option_names
 
+    chosen = benchmarks.BenchOptions(
+        staged=staged,
+        gate=gate,
+        resume=resume,
+        out=out,
+        parallel=parallel,
+        detach=detach,
+        as_json=common.as_json,
+    )
     server = common.server(api_base=options.get("api_base"))
-    if cases is not None and cases.suffix.lower() in experiments.SUFFIXES:
-        experiments.refuse_case_options(options, staged=staged, gate=gate, resume=resume)
-        slots = parallel or experiments.DEFAULT_PARALLEL
-        raise typer.Exit(experiments.bench(cases, server, out=out, parallel=slots, as_json=common.as_json))
-    if parallel is not None:
-        raise typer.BadParameter("only experiments (YAML) take it", param_hint="--parallel")
-    report = out or Path("benchmark")
     with option_names():
-        template = benchmarks.template(options)
-        plan = benchmarks.Plan(template=template, staged=staged, gate=gate, resume=resume, out=report)
-        code = benchmarks.bench(cases, server, plan, as_json=common.as_json)
+        code = benchmarks.bench(file, server, options, chosen)
     raise typer.Exit(code)
 
 

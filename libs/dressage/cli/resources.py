@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from dressage.cli.options import ApiBase, BenchmarkName, CommonOptions, DataDir, IterationOptions, Json, Model, grouped
+from dressage.cli.options import BenchmarkName, CommonOptions, DataDir, Json, grouped
 
 environments = typer.Typer(help="List, show and add environments.", no_args_is_help=True)
 artifacts = typer.Typer(help="List and download the files of sessions.", no_args_is_help=True)
-benchmarks = typer.Typer(help="Run many intents and compare them in one table.", no_args_is_help=True)
+benchmarks = typer.Typer(help="Show and cancel benchmarks, which `dressage bench` starts.", no_args_is_help=True)
 
 Prefix = Annotated[
     str, typer.Argument(metavar="PREFIX", help="A session, an artifact key, or a prefix of keys: sessions/ID/…")
@@ -150,27 +150,6 @@ def get_artifacts(
         output.print_json({"files": [str(path) for path in files]})
     else:
         print("\n".join(str(path) for path in files))
-
-
-@benchmarks.command("run")
-@grouped
-def run_benchmark(
-    cases: Annotated[
-        Path, typer.Argument(metavar="CASES.json", help="A list of {intent, environment, …}; or CASES.csv.")
-    ],
-    options: IterationOptions,
-    common: CommonOptions,
-    model: Model = "",
-    api_base: ApiBase = None,
-) -> None:
-    """Run a session for each case of a file.
-
-    Prints a table; `dressage bench` also writes a report.
-    """
-    from dressage.cli import benchmarks
-
-    iterations = options.get("iterations", 0)
-    benchmarks.run(cases, common.server(api_base=api_base), model=model, iterations=iterations, as_json=common.as_json)
 
 
 @benchmarks.command("list")

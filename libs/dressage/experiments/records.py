@@ -13,10 +13,10 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from dressage.api.v1 import benchmark_service_pb2
 from dressage.api.v1 import session_pb2 as pb
 from dressage.artifacts import atomic
 from dressage.errors import InvalidArgument
-from dressage.experiments.cells import Cell, limits_of
 from dressage.sdk import curves, methods
 from dressage.sdk.progress import target as target_of
 from dressage.sdk.scores import SearchPoint
@@ -24,6 +24,8 @@ from dressage.sdk.texts import seconds_worked
 
 RESULTS = "results.jsonl"
 ORDER = "order.json"
+SEARCH_LIMITS = {"episodes": "episode_budget", "programs": "budget"}
+"""Limits that are settings of search methods: the name in the file → the setting. A session keeps those of its creation."""
 _MAX_POINTS = 400
 
 
@@ -86,9 +88,20 @@ class Record:
         """Whether the session ended as succeeded or exhausted."""
         return self.state in ("succeeded", "exhausted")
 
+    def is_final(self, limits: Mapping[str, Any]) -> bool:
+        """Return whether the result stands under these limits: it succeeded, or the limit at which it ended is not larger."""
+        name = self.exhausted_limit
+        larger = name in self.limits and limits.get(name, 0) > self.limits[name]
+        return self.ended_well and (self.state == "succeeded" or not larger)
+
 
 def record_of(
-    cell: Cell, session: pb.Session, iterations: Sequence[pb.Iteration], machine: Mapping[str, Any]
+    case: benchmark_service_pb2.BenchmarkCase,
+    session: pb.Session,
+    iterations: Sequence[pb.Iteration],
+    *,
+    experiment: str,
+    machine: Mapping[str, Any],
 ) -> Record:
     """Return the result of a session that has ended.
 
@@ -106,11 +119,11 @@ def record_of(
     elif score is None and session.HasField("best_score"):
         score = session.best_score
     return Record(
-        cell=cell.session,
-        experiment=cell.experiment,
-        environment=cell.environment,
-        method=cell.method,
-        run=cell.run,
+        cell=case.session_id,
+        experiment=experiment,
+        environment=environment_label(case),
+        method=case.method or methods.method_of(session.spec),
+        run=case.run,
         seed=session.spec.seed,
         state=pb.SessionState.Name(session.state).removeprefix("SESSION_STATE_").lower(),
         reason=session.failure.message or session.state_reason,
@@ -134,13 +147,35 @@ def record_of(
         settings=_settings(session.spec),
         limits=limits_of(session.spec),
         exhausted_limit=exhausted_limit(session),
-        score_range=cell.score_range,
+        score_range=(case.score_range[0], case.score_range[1]) if len(case.score_range) == 2 else None,
         machine=dict(machine),
         end_time=session.end_time.ToJsonString() if session.HasField("end_time") else "",
         intent=session.spec.intent,
         environment_id=session.spec.environment.partition("/")[2],
         confirmed=confirmed,
     )
+
+
+def environment_label(case: benchmark_service_pb2.BenchmarkCase) -> str:
+    """Return the name of a case's environment in results."""
+    return case.environment_label or case.environment.removeprefix("environments/")
+
+
+def limits_of(spec: pb.SessionSpec) -> dict[str, Any]:
+    """Return the limits of a spec by their names in the file; those that are not set are left out."""
+    settings = methods.settings_of(spec)
+    budget = spec.budget
+    limits = {
+        "iterations": spec.max_iterations,
+        "dollars": budget.dollars if budget.HasField("dollars") else None,
+        "tokens": budget.tokens,
+        "env_steps": budget.env_steps,
+        "minutes": budget.wall_time.ToSeconds() / 60 if budget.HasField("wall_time") else None,
+        **{name: getattr(settings, setting, 0) for name, setting in SEARCH_LIMITS.items()},
+    }
+    return {
+        name: value for name, value in limits.items() if value not in (None, 0) or (name == "dollars" and value == 0)
+    }
 
 
 _LIMITS = {

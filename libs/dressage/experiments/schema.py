@@ -5,14 +5,11 @@ The settings of a method are checked against the message of the method, as `dres
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from dressage.errors import FailedPrecondition, InvalidArgument
-from dressage.installation import install_command
-from dressage.sdk.files import read_source
+from dressage.errors import InvalidArgument
 
 Setting = bool | int | float | str | list[bool | int | float | str]
 
@@ -24,7 +21,7 @@ _TEXTS = {
 }
 """Beginnings of pydantic's messages, as texts after "expected"."""
 _SETTING = "a text, a number, true or false, or a list of these"
-_REMEDY = "docs/experiments.md lists the fields."
+REMEDY = "docs/experiments.md lists the fields."
 
 
 class _Entry(BaseModel):
@@ -104,6 +101,10 @@ class Experiment(_Entry):
     seed_step: int = Field(1, ge=1, le=1000, description="What the seed of each run adds to that of the run before.")
     budget: Limits = Field(Limits(), description="Limits of each session.")
 
+    def runs_of(self, environment: EnvironmentEntry) -> int:
+        """Return the number of runs of each method in an environment."""
+        return self.runs if environment.runs is None else environment.runs
+
     @model_validator(mode="after")
     def _distinct(self) -> Experiment:
         for field, names in (
@@ -113,59 +114,33 @@ class Experiment(_Entry):
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise ValueError(f"{field}: {twice[0]!r} is given more than once")
-        known = {entry.label for entry in self.environments}
+        labels = {entry.label for entry in self.environments}
         for index, method in enumerate(self.methods):
-            if other := [each for each in method.environments if each not in known]:
+            if other := [each for each in method.environments if each not in labels]:
                 raise ValueError(f"methods[{index}].environments: {other[0]!r} is not in environments")
         return self
 
 
-def load_experiment(path: Path) -> Experiment:
-    """Read the file of an experiment.
-
-    :raises InvalidArgument: naming the file, the path of the field, the value and what is expected.
-    :raises FailedPrecondition: if PyYAML is not installed.
-    """
-    try:
-        import yaml
-    except ImportError as error:
-        message = f"an experiment needs PyYAML: {install_command('experiments')}"
-        raise FailedPrecondition(message, reason="MISSING_PACKAGE") from error
-    text = read_source(path, field="FILE")
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        problem = f"not YAML: {' '.join(str(error).split())}"
-        raise InvalidArgument(field=path.name, problem=problem, expected="a YAML file") from error
-    if not isinstance(content, dict):
-        expected = "the fields name, environments, methods and runs"
-        raise InvalidArgument(field=path.name, value=type(content).__name__, expected=expected, remedy=_REMEDY)
-    try:
-        return Experiment.model_validate(content)
-    except ValidationError as error:
-        raise _first_problem(path.name, error) from None
-
-
-def _first_problem(file: str, error: ValidationError) -> InvalidArgument:
+def first_problem(file: str, error: ValidationError) -> InvalidArgument:
     """Return the first problem as an error of the form `file: field: problem (got value); expected what`."""
     problem = error.errors(include_url=False)[0]
     field = _path(problem["loc"])
     kind = problem["type"]
     if kind == "value_error":  # of the validators above, whose text names the field
         return InvalidArgument(
-            f"{file}: {f'{field}.' if field else ''}{problem['ctx']['error']}. {_REMEDY}", field=field
+            f"{file}: {f'{field}.' if field else ''}{problem['ctx']['error']}. {REMEDY}", field=field
         )
     name = f"{file}: {field}"
     if kind == "missing":
-        return InvalidArgument(field=name, problem="missing", expected="a value", remedy=_REMEDY)
+        return InvalidArgument(field=name, problem="missing", expected="a value", remedy=REMEDY)
     if kind == "extra_forbidden":
-        return InvalidArgument(field=name, problem="unknown field", value=problem["input"], remedy=_REMEDY)
+        return InvalidArgument(field=name, problem="unknown field", value=problem["input"], remedy=REMEDY)
     if "settings" in problem["loc"]:  # the union has a problem for each of its types
-        return InvalidArgument(field=name, value=problem["input"], expected=_SETTING, remedy=_REMEDY)
+        return InvalidArgument(field=name, value=problem["input"], expected=_SETTING, remedy=REMEDY)
     expected = problem["msg"]
     for begin, instead in _TEXTS.items():
         expected = expected.replace(begin, instead)
-    return InvalidArgument(field=name, value=problem["input"], expected=expected, remedy=_REMEDY)
+    return InvalidArgument(field=name, value=problem["input"], expected=expected, remedy=REMEDY)
 
 
 def _path(location: tuple[int | str, ...]) -> str:
