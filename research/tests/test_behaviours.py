@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import yaml
 from dressage.api.v1 import session_pb2 as pb
+from dressage.api.v1.benchmark_service_pb2 import BenchmarkCase
 from dressage.experiments.analysis import analyse
-from dressage.experiments.cells import Cell, cells
+from dressage.experiments.files import read_matrix
 from dressage.experiments.records import Record, record_of
-from dressage.experiments.schema import load_experiment
 from PIL import Image
 
 from research import behaviours, page
@@ -31,13 +31,13 @@ CONTENT: dict[str, Any] = {
 }
 
 
-def planned(tmp_path: Path, **changes: Any) -> list[Cell]:
+def planned(tmp_path: Path, **changes: Any) -> list[BenchmarkCase]:
     path = tmp_path / "walks.yaml"
     path.write_text(yaml.safe_dump(CONTENT | changes))
-    return cells(load_experiment(path))
+    return read_matrix(path).request.cases
 
 
-def result(cell: Cell, *, score: float, confirmed: bool = True, seconds: float = 60) -> Record:
+def result(cell: BenchmarkCase, *, score: float, confirmed: bool = True, seconds: float = 60) -> Record:
     """The result of a session that passed and was confirmed, or did not pass."""
     session = pb.Session(
         spec=cell.spec,
@@ -46,6 +46,7 @@ def result(cell: Cell, *, score: float, confirmed: bool = True, seconds: float =
         best_score=0.99,
         env_steps=1_000,
     )
+    session.spec.intent, session.spec.environment = cell.intent, cell.environment
     judgment = pb.Judgment(score=score, samples=[score], interval_low=score - 0.1, interval_high=score)
     if confirmed:
         session.confirmation.CopyFrom(judgment)
@@ -54,7 +55,7 @@ def result(cell: Cell, *, score: float, confirmed: bool = True, seconds: float =
         session.best_score = score
     session.start_time.FromSeconds(1_000)
     session.end_time.FromMilliseconds(round(1_000 * (1_000 + seconds)))
-    return record_of(cell, session, [], {})
+    return record_of(cell, session, [], experiment="walks", machine={})
 
 
 def video(frames: int) -> bytes:

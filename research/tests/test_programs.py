@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from dressage import errors
 from dressage.experiments.analysis import Results, analyse
-from dressage.experiments.cells import cells, limits_of
-from dressage.experiments.records import Record, ResultFolder
-from dressage.experiments.schema import load_experiment
+from dressage.experiments.files import read_experiment, read_matrix
+from dressage.experiments.records import Record, ResultFolder, limits_of
 from dressage.statistics import Interval
 
 from research import page
@@ -144,16 +143,16 @@ def test_a_page_without_markers_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_experiment_of_the_repository_begins_with_whole_runs() -> None:
-    experiment = load_experiment(REPOSITORY / "experiments" / "programs.yaml")
-    entries = cells(experiment)
+    path = REPOSITORY / "experiments" / "programs.yaml"
+    entries = read_matrix(path).request.cases
     assert len(entries) == 12 * 3 * 32 + 4 * 32
     assert [cell.run for cell in entries] == sorted(cell.run for cell in entries)
     assert {limits_of(cell.spec)["programs"] for cell in entries} == {10**6}
-    names = {entry.id for entry in experiment.environments}
+    names = {entry.id for entry in read_experiment(path).environments}
     published = load_published(REPOSITORY / "experiments" / "paper" / "llmgs.json")
     assert {name for method in published.methods("score") for name in published.metrics["score"][method]} <= names
     assert set(published.environment_caveats) <= names
-    planned_cells = {cell.session for cell in entries}
+    planned_cells = {cell.session_id for cell in entries}
     results = ResultFolder(REPOSITORY / "experiments" / "results" / "programs").records()
     assert {record.cell for record in results} <= planned_cells
     page.around_report(REPOSITORY / "docs" / "evidence" / "programs.md")

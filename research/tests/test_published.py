@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.experiments.analysis import Results
+from dressage.experiments.files import read_experiment
 from dressage.experiments.records import Record
-from dressage.experiments.schema import load_experiment
 
 from research import salience
 from research.published import load_published, score_table
@@ -19,7 +19,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 def test_the_papers_numbers_are_those_of_the_experiments() -> None:
     published = load_published(EXPERIMENTS / "paper" / "r2po.json")
-    names = {entry.id for entry in load_experiment(EXPERIMENTS / "controls.yaml").environments}
+    names = {entry.id for entry in read_experiment(EXPERIMENTS / "controls.yaml").environments}
     for metric in ("mean_winner", "best"):
         assert len(published.methods(metric)) == 10
         assert all(set(published.values(metric, name)) == set(published.methods(metric)) for name in names)

@@ -63,12 +63,11 @@ class Plan:
 
 
 def read_matrix(path: Path) -> Plan:
-    """Read the YAML file of an experiment: environments × methods × runs.
+    """Read the cells of an experiment: environments × methods × runs.
 
-    :raises InvalidArgument: naming the file, the path of the field, the value and what is expected.
-    :raises FailedPrecondition: if PyYAML is not installed.
+    :raises InvalidArgument: as `read_experiment`, or for an experiment without cells.
     """
-    experiment = _experiment(path)
+    experiment = read_experiment(path)
     request = pb.CreateBenchmarkRequest(name=f"benchmarks/{experiment.name}", cases=cells(experiment))
     if not request.cases:
         raise InvalidArgument(field=path.name, problem="no cells", expected="a method that runs in an environment")
@@ -152,7 +151,12 @@ def _case(values: Mapping[str, str]) -> pb.BenchmarkCase:
     return case
 
 
-def _experiment(path: Path) -> Experiment:
+def read_experiment(path: Path) -> Experiment:
+    """Read the YAML file of an experiment.
+
+    :raises InvalidArgument: naming the file, the path of the field, the value and what is expected.
+    :raises FailedPrecondition: if PyYAML is not installed.
+    """
     try:
         import yaml
     except ImportError as error:

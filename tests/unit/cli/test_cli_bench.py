@@ -12,6 +12,7 @@ from dressage import errors
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.cli import benchmark_report, benchmarks, guidance, options
+from dressage.experiments import files
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -20,9 +21,35 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
+def cases_of(path: Path, **options: Any) -> list[pb.BenchmarkCase]:
+    return list(files.read_cases(path, v1.SessionSpec(**options)).request.cases)
+
+
+def test_the_id_of_a_case_depends_on_what_it_computes_and_on_no_limit(tmp_path: Path) -> None:
+    path = write(tmp_path, "env_id,instruction,difficulty\nHopper-v5,hop,easy\nHopper-v5,hop,\nAnt-v5,run,\n")
+    ids = [case.session_id for case in cases_of(path)]
+    assert len(set(ids)) == 3 and [case.run for case in cases_of(path)] == [0, 1, 0]
+    assert [case.session_id for case in cases_of(path, max_iterations=9, budget={"tokens": 5})] == ids
+    assert not set(ids) & {case.session_id for case in cases_of(path, seed=1)}
+    name = files.read_cases(path, v1.SessionSpec()).request.name
+    write(tmp_path, "env_id,instruction,difficulty\nAnt-v5,run,hard\nHopper-v5,jump,\n")
+    assert cases_of(path)[0].session_id == ids[2] and files.read_cases(path, v1.SessionSpec()).request.name != name
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [("{", "not JSON"), ("[]", "at least one"), ('[{"intent": "hop"}]', r"CASES\[1\]"), ('[{"x": 1}]', r"CASES\[1\]")],
+)
+def test_bad_cases_of_a_json_file_are_named(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "cases.json"
+    path.write_text(text)
+    with pytest.raises(errors.InvalidArgument, match=named):
+        cases_of(path)
+
+
 def test_cases_with_quotes_columns_in_any_order_and_none_of_the_optional(tmp_path: Path) -> None:
-    path = write(tmp_path, 'difficulty,instruction,env_id\neasy,"run, fast ""now""",HalfCheetah-v5\n,hop,Hopper-v5\n')
-    first, second = benchmarks.csv_cases(path)
+    text = 'difficulty,instruction,env_id\neasy,"run, fast ""now""",HalfCheetah-v5\n,hop,Hopper-v5\n'
+    first, second = cases_of(write(tmp_path, text))
     assert (first.intent, first.environment, first.difficulty) == (
         'run, fast "now"',
         "environments/HalfCheetah-v5",
@@ -42,7 +69,7 @@ def test_cases_with_quotes_columns_in_any_order_and_none_of_the_optional(tmp_pat
 )
 def test_bad_cases_name_line_and_column(tmp_path: Path, text: str, named: str) -> None:
     with pytest.raises(errors.InvalidArgument) as wrong:
-        benchmarks.csv_cases(write(tmp_path, text))
+        cases_of(write(tmp_path, text))
     assert named in wrong.value.message
 
 

@@ -360,18 +360,6 @@ def test_the_server_renders_where_this_machine_cannot(server: Background, monkey
     assert [request.rollout for request in server.fake.requests["GetRolloutVideo"]] == [rollout]
 
 
-def test_benchmarks_run_from_a_file(server: Background, capsys: pytest.CaptureFixture[str]):
-    cases = Path.cwd() / "cases.json"
-    cases.write_text(json.dumps([{"intent": "hop", "environment": "Hopper-v5", "difficulty": "easy"}]))
-    assert invoke(["benchmarks", "run", "cases.json", "--json"]) == 0
-    assert document(capsys)["completed"] == 2
-    assert server.fake.requests["CreateBenchmark"][0].cases[0].environment == "environments/Hopper-v5"
-    for bad, message in (("{", "JSON"), ("[]", "at least one"), ('[{"intent": "hop"}]', "CASES[1]")):
-        cases.write_text(bad)
-        assert invoke(["benchmarks", "run", "cases.json"]) == 1
-        assert message in capsys.readouterr().err
-
-
 def test_an_address_without_a_server_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

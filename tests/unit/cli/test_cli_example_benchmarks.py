@@ -9,18 +9,18 @@ import protovalidate
 import pytest
 from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
-from dressage.cli.benchmarks import read_cases
 from dressage.cli.listings import cut
 from dressage.envs.cards import load_card
 from dressage.envs.packs.batched.tasks import registry
 from dressage.errors import NotFound
+from dressage.experiments.files import read_cases
 
 FOLDER = Path(__file__).parents[3] / "examples" / "benchmarks"
 CATEGORIES = {"locomotion", "balance", "pose", "style", "acrobatic", "manipulation"}
 
 
 def cases(name: str) -> list[pb.BenchmarkCase]:
-    return read_cases(FOLDER / f"{name}.csv")
+    return list(read_cases(FOLDER / f"{name}.csv", v1.SessionSpec()).request.cases)
 
 
 @pytest.mark.parametrize("name", ["mujoco_exotic", "isaac_lab"])

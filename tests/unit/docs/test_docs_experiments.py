@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dressage.experiments.cells import cells
-from dressage.experiments.schema import load_experiment
+from dressage.experiments.files import read_matrix
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "experiments.md").read_text("utf-8")
@@ -19,7 +18,7 @@ def test_the_page_states_how_many_runs_are_recorded(name: str) -> None:
     lines = (ROOT / "experiments" / "results" / name / "results.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
     recorded = len({(row["environment"], row["method"], row["run"]) for row in rows})
-    total = len(cells(load_experiment(ROOT / "experiments" / f"{name}.yaml")))
+    total = len(read_matrix(ROOT / "experiments" / f"{name}.yaml").request.cases)
     stated = re.search(rf"`experiments/results/{name}` has (?:all (\d+)|(\d+) of (\d+)) runs", PAGE)
     assert stated is not None
     assert (int(stated[2] or stated[1]), int(stated[3] or stated[1])) == (recorded, total)

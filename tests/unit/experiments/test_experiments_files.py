@@ -13,12 +13,12 @@ import pytest
 import yaml
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
+from dressage.api.v1.benchmark_service_pb2 import BenchmarkCase
 from dressage.cli import experiment_report
 from dressage.cli.main import invoke
 from dressage.experiments import analysis, records, report
-from dressage.experiments.cells import Cell, cells, limits_of
-from dressage.experiments.records import ORDER, RESULTS, Record, ResultFolder
-from dressage.experiments.schema import load_experiment
+from dressage.experiments.files import read_experiment, read_matrix
+from dressage.experiments.records import ORDER, RESULTS, Record, ResultFolder, environment_label, limits_of
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 CONTENT: dict[str, Any] = {
@@ -30,10 +30,10 @@ CONTENT: dict[str, Any] = {
 }
 
 
-def planned(tmp_path: Path, **changes: Any) -> list[Cell]:
+def planned(tmp_path: Path, **changes: Any) -> list[BenchmarkCase]:
     path = tmp_path / "tiny.yaml"
     path.write_text(yaml.safe_dump(CONTENT | changes))
-    return cells(load_experiment(path))
+    return read_matrix(path).request.cases
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,20 @@ def test_a_file_that_is_no_experiment_is_refused(tmp_path: Path, text: str, mess
     path = tmp_path / "tiny.yaml"
     path.write_text(text)
     with pytest.raises(errors.InvalidArgument, match=message):
-        load_experiment(path)
+        read_experiment(path)
 
 
 def test_each_cell_is_a_session_of_its_own(tmp_path: Path) -> None:
     entries = planned(tmp_path)
-    assert [(cell.environment, cell.run, cell.spec.seed) for cell in entries] == [
+    assert [(environment_label(cell), cell.run, cell.spec.seed) for cell in entries] == [
         ("CartPole-v1", 0, 0),
         ("Hopper-v5", 0, 0),
         ("CartPole-v1", 1, 1),
         ("Hopper-v5", 1, 1),
     ]
-    assert len({cell.session for cell in entries}) == 4 and all(cell.session.startswith("tiny-") for cell in entries)
+    assert len({cell.session_id for cell in entries}) == 4 and all(
+        cell.session_id.startswith("tiny-") for cell in entries
+    )
     spec = entries[1].spec
     assert (spec.parameters.search, spec.parameters.bias, spec.environment_options.max_episode_steps) == (
         "random",
@@ -100,17 +102,17 @@ def test_each_cell_is_a_session_of_its_own(tmp_path: Path) -> None:
 
 
 def test_the_id_of_a_cell_depends_on_no_limit_and_no_neighbour(tmp_path: Path) -> None:
-    ids = {cell.session for cell in planned(tmp_path)}
+    ids = {cell.session_id for cell in planned(tmp_path)}
     larger = {"iterations": 9, "episodes": 1000, "dollars": 2.0, "tokens": 5, "env_steps": 10, "minutes": 3}
     other = [*CONTENT["methods"], {"name": "cma_es", "settings": {"search": "cma_es"}}]
     for changes in ({"budget": larger}, {"runs": 5}, {"methods": other}, {"description": "text"}):
-        assert ids <= {cell.session for cell in planned(tmp_path, **changes)}, changes
+        assert ids <= {cell.session_id for cell in planned(tmp_path, **changes)}, changes
 
 
 def test_runs_have_seeds_at_a_distance(tmp_path: Path) -> None:
     runs = planned(tmp_path, runs=4, first_seed=2, seed_step=3)
     assert {(cell.run, cell.spec.seed) for cell in runs} == {(0, 2), (1, 5), (2, 8), (3, 11)}
-    assert {cell.session for cell in planned(tmp_path, runs=1, first_seed=8)} <= {cell.session for cell in runs}
+    assert {cell.session_id for cell in planned(tmp_path, runs=1, first_seed=8)} <= {cell.session_id for cell in runs}
 
 
 @pytest.mark.parametrize(
@@ -125,12 +127,14 @@ def test_runs_have_seeds_at_a_distance(tmp_path: Path) -> None:
     ],
 )
 def test_the_id_of_a_cell_depends_on_what_it_computes(tmp_path: Path, changes: dict[str, Any]) -> None:
-    assert not {cell.session for cell in planned(tmp_path)} & {cell.session for cell in planned(tmp_path, **changes)}
+    assert not {cell.session_id for cell in planned(tmp_path)} & {
+        cell.session_id for cell in planned(tmp_path, **changes)
+    }
 
 
 def test_the_experiments_of_the_repository_are_valid() -> None:
-    assert len(cells(load_experiment(EXPERIMENTS / "controls.yaml"))) == 10 * 3 * 10
-    assert len(cells(load_experiment(EXPERIMENTS / "sb3.yaml"))) == (4 + 6 + 6) * 5
+    assert len(read_matrix(EXPERIMENTS / "controls.yaml").request.cases) == 10 * 3 * 10
+    assert len(read_matrix(EXPERIMENTS / "sb3.yaml").request.cases) == (4 + 6 + 6) * 5
 
 
 def record(environment: str, method: str, run: int, score: float, **more: Any) -> Record:
@@ -236,7 +240,7 @@ def test_a_record_has_the_numbers_of_its_session(tmp_path: Path) -> None:
         entry.parameters.candidates.add(origin="critic", mean_return=revised, returns=[revised] * 10)
         entry.parameters.chosen = 2 if revised > first else 1
         iterations.append(entry)
-    entries = records.record_of(cell, session, iterations, {"cores": 2})
+    entries = records.record_of(cell, session, iterations, experiment="tiny", machine={"cores": 2})
     assert (entries.score, entries.best, entries.mean_winner, entries.last_winner) == (12.0, 9.0, 6.0, 9.0)
     assert entries.curve == [(20, 0, 3.0, 3.0), (40, 0, 9.0, 9.0)]
     assert (entries.dollars, entries.seconds, entries.exhausted_limit) == (None, 2.5, "minutes")

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
+from dressage.api.v1.benchmark_service_pb2 import BenchmarkCase
 from dressage.cli.main import invoke
-from dressage.experiments.cells import Cell, cells, limits_of
-from dressage.experiments.records import Record, ResultFolder, record_of
-from dressage.experiments.schema import load_experiment
+from dressage.experiments.files import read_experiment, read_matrix
+from dressage.experiments.records import Record, ResultFolder, environment_label, limits_of, record_of
 
 REPOSITORY = Path(__file__).parents[3]
 CONTENT: dict[str, Any] = {
@@ -34,13 +34,13 @@ PROGRAMS: dict[str, Any] = {
 }
 
 
-def planned(tmp_path: Path, content: dict[str, Any] = CONTENT, **changes: Any) -> list[Cell]:
+def planned(tmp_path: Path, content: dict[str, Any] = CONTENT, **changes: Any) -> list[BenchmarkCase]:
     path = tmp_path / "experiment.yaml"
     path.write_text(yaml.safe_dump(content | changes))
-    return cells(load_experiment(path))
+    return read_matrix(path).request.cases
 
 
-def result(cell: Cell, *, score: float, confirmed: bool = True, seconds: float = 60) -> Record:
+def result(cell: BenchmarkCase, *, score: float, confirmed: bool = True, seconds: float = 60) -> Record:
     """The result of a session that passed and was confirmed, or did not pass."""
     session = pb.Session(
         spec=cell.spec,
@@ -49,6 +49,7 @@ def result(cell: Cell, *, score: float, confirmed: bool = True, seconds: float =
         best_score=0.99,
         env_steps=1_000,
     )
+    session.spec.intent, session.spec.environment = cell.intent, cell.environment
     judgment = pb.Judgment(score=score, samples=[score], interval_low=score - 0.1, interval_high=score)
     if confirmed:
         session.confirmation.CopyFrom(judgment)
@@ -57,19 +58,19 @@ def result(cell: Cell, *, score: float, confirmed: bool = True, seconds: float =
         session.best_score = score
     session.start_time.FromSeconds(1_000)
     session.end_time.FromMilliseconds(round(1_000 * (1_000 + seconds)))
-    return record_of(cell, session, [], {})
+    return record_of(cell, session, [], experiment="walks", machine={})
 
 
 def test_an_environment_has_several_intents_and_runs_of_its_own(tmp_path: Path) -> None:
     rows = planned(tmp_path)
-    assert [(cell.environment, cell.run, cell.spec.intent) for cell in rows] == [
+    assert [(environment_label(cell), cell.run, cell.intent) for cell in rows] == [
         ("walk", 0, "hop forward"),
         ("fast", 0, "hop forward fast"),
         ("walk", 1, "hop forward"),
         ("walk", 2, "hop forward"),
     ]
-    assert len({cell.session for cell in rows}) == 4
-    assert {cell.spec.environment for cell in rows} == {"environments/Hopper-v5"}
+    assert len({cell.session_id for cell in rows}) == 4
+    assert {cell.environment for cell in rows} == {"environments/Hopper-v5"}
     with pytest.raises(errors.InvalidArgument, match="'Hopper-v5' is given more than once"):
         planned(tmp_path, environments=["Hopper-v5", {"id": "Hopper-v5", "intent": "hop"}])
 
@@ -80,7 +81,7 @@ def test_the_experiment_has_every_suggested_intent(capsys: pytest.CaptureFixture
     cards = json.loads(capsys.readouterr().out)["environments"]
     built_in = [card for card in cards if "reward" in card["methods"] and not card["pack"]]
     suggested = {(card["id"], intent) for card in built_in for intent in card["example_intents"][:2]}
-    experiment = load_experiment(REPOSITORY / "experiments" / "intents.yaml")
+    experiment = read_experiment(REPOSITORY / "experiments" / "intents.yaml")
     assert {(entry.id, entry.intent) for entry in experiment.environments} == suggested
     assert {entry.label for entry in experiment.environments if entry.runs == 3} == {"Humanoid/walk", "Humanoid/run"}
     assert experiment.runs == 5 and len(experiment.environments) == len(suggested) == 24
@@ -106,7 +107,7 @@ def test_programs_are_a_limit_and_no_part_of_the_id(tmp_path: Path) -> None:
     first, _ = planned(tmp_path, PROGRAMS)
     assert limits_of(first.spec) == {"programs": 5000} and first.spec.program.budget == 5000
     larger = planned(tmp_path, PROGRAMS, budget={"programs": 10**6})
-    assert [cell.session for cell in larger] == [cell.session for cell in planned(tmp_path, PROGRAMS)]
+    assert [cell.session_id for cell in larger] == [cell.session_id for cell in planned(tmp_path, PROGRAMS)]
     setting = [{**PROGRAMS["methods"][0], "settings": {"budget": 3}}]
     with pytest.raises(errors.InvalidArgument, match=r"settings\.budget: a limit, not a setting.*budget\.programs"):
         planned(tmp_path, PROGRAMS, methods=setting)

@@ -1,4 +1,4 @@
-"""`dressage bench EXPERIMENT.yaml` against a real orchestrator, with the plug-in method `number` of the tests."""
+"""`dressage bench` against a real orchestrator, with the plug-in method `number` of the tests."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli.main import invoke
 from dressage.client import AsyncClient
 from dressage.errors import DeadlineExceeded, Unavailable
-from dressage.experiments.cells import cells
-from dressage.experiments.driver import Driver
+from dressage.experiments.collector import Collector
+from dressage.experiments.files import read_matrix
 from dressage.experiments.records import RESULTS, ResultFolder
-from dressage.experiments.schema import load_experiment
 
 from tests.integration.orchestrator.stack import Stack
 from tests.integration.orchestrator.test_orchestrator_plugin_method import PLUGIN, numbers
@@ -106,34 +105,37 @@ async def test_more_runs_and_iterations_repeat_no_finished_cell(server: Stack, t
     assert far["limits"]["iterations"] == 3 and after[far["cell"]].current_iteration == 3
 
 
-async def test_a_killed_bench_waits_for_its_sessions(server: Stack, tmp_path: Path) -> None:
-    held = asyncio.Event()
-    experiment = load_experiment(write(tmp_path, runs=2))
-    folder = ResultFolder(tmp_path / "out")
-    async with AsyncClient.connect(server.service.address) as client:
+async def test_a_benchmark_goes_on_without_its_client(server: Stack, tmp_path: Path) -> None:
+    path = write(tmp_path, runs=2)
+    code, document, err = await bench(str(path), "--detach", "--parallel", "1")
+    assert code == 0 and document["benchmark"]["name"] == "benchmarks/numbers" and "1 at a time" in err
+    assert (
+        "numbers goes on when this command ends" in err and f"cancel numbers --address {server.service.address}" in err
+    )
+    async with AsyncClient.connect(server.service.address) as client, asyncio.timeout(90):
+        completed = [benchmark.completed async for benchmark in client.watch_benchmark("numbers")]
+    assert completed[-1] == 4 and not (tmp_path / "results" / "numbers" / RESULTS).exists()
+    before = {name: each.etag for name, each in (await created(server)).items()}
+    code, document, _ = await bench(str(path))
+    assert code == 0 and len(document["results"]) == 4, "the results are stored by the next command"
+    assert {name: each.etag for name, each in (await created(server)).items()} == before
 
-        async def never(_: float) -> None:
-            held.set()
-            await asyncio.sleep(3600)
 
-        driver = Driver(client, folder, parallel=1, machine={}, on_cell=lambda *_: None, sleep=never)
-        killed = asyncio.create_task(driver.run(cells(experiment)))
-        await asyncio.wait_for(held.wait(), 60)
-        killed.cancel()
-        await asyncio.gather(killed, return_exceptions=True)
-        assert len(await created(server)) == 1 and folder.records() == []
-        (first,) = await created(server)
-        again = Driver(client, folder, parallel=4, machine={}, on_cell=lambda *_: None)
-        outcome = await asyncio.wait_for(again.run(cells(experiment)), 90)
-    assert (len(outcome.records), len(outcome.failed)) == (4, 0)
-    after = await created(server)
-    assert len(after) == 4 and after[first].epoch == 0
+async def test_a_result_that_a_kill_lost_is_stored_again(server: Stack, tmp_path: Path) -> None:
+    await bench(str(write(tmp_path)))
+    stored = tmp_path / "results" / "numbers" / RESULTS
+    first, second = stored.read_text().splitlines(keepends=True)
+    stored.write_text(first + second[:40])  # the kill cut off the line
+    code, document, err = await bench(str(write(tmp_path)))
+    assert code == 0 and err.startswith("2 sessions: 1 with a result, 1 to run")
+    assert {entry["cell"] for entry in document["results"]} == set(await created(server))
+    assert {each.epoch for each in (await created(server)).values()} == {0}
 
 
 class Away:
-    """A client whose server does not answer some of its reads.
+    """A client whose server does not answer some of its calls to watch.
 
-    :param times: reads of sessions that get no answer.
+    :param times: watches that get no answer.
     """
 
     def __init__(self, client: AsyncClient, times: float) -> None:
@@ -142,34 +144,65 @@ class Away:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
-    async def get_session(self, name: str) -> Any:
+    async def watch_benchmark(self, name: str) -> Any:
         self.times -= 1
         if self.times >= 0:
             raise (Unavailable, DeadlineExceeded)[int(self.times) % 2]("the server is away")
-        return await self._client.get_session(name)
+        async for benchmark in self._client.watch_benchmark(name):
+            yield benchmark
 
 
-@pytest.mark.parametrize(("times", "results"), [(9, 2), (float(10**6), 0)], ids=["for a while", "for ever"])
+@pytest.mark.parametrize("times", [9, float(10**6)], ids=["for a while", "for ever"])
 async def test_an_outage_is_waited_for(
-    server: Stack, tmp_path: Path, capsys: pytest.CaptureFixture[str], times: float, results: int
+    server: Stack, tmp_path: Path, capsys: pytest.CaptureFixture[str], times: float
 ) -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
-        await asyncio.sleep(min(seconds, 0.05))
 
     folder = ResultFolder(tmp_path / "out")
+    cases = read_matrix(write(tmp_path)).request.cases
     async with AsyncClient.connect(server.service.address) as client:
         away: Any = Away(client, times)
-        driver = Driver(away, folder, parallel=1, machine={}, on_cell=lambda *_: None, sleep=sleep)
-        outcome = await asyncio.wait_for(driver.run(cells(load_experiment(write(tmp_path)))), 90)
-    assert (len(outcome.records), len(outcome.failed)) == (results, 2 - results)
-    assert all(failed.message == "the server is away" for failed in outcome.failed)
-    assert slept.count(30.0) == capsys.readouterr().err.count(
-        "the server does not answer, trying again: the server is away"
+        await client.create_benchmark(cases, name="numbers")
+        collector = Collector(away, folder, experiment="numbers", machine={}, on_case=lambda *_: None, sleep=sleep)
+        following = collector.follow("benchmarks/numbers", {case.session_id for case in cases})
+        if times == 9:
+            assert (await asyncio.wait_for(following, 90)).completed == 2
+        else:
+            with pytest.raises((Unavailable, DeadlineExceeded), match="the server is away"):
+                await asyncio.wait_for(following, 90)
+    assert len(folder.records()) == (2 if times == 9 else 0)
+    assert slept == [30.0] * (9 if times == 9 else 10)
+    assert capsys.readouterr().err.count("the server does not answer, trying again: the server is away") == len(slept)
+
+
+async def test_cases_of_a_csv_are_continued_by_the_same_command(server: Stack, tmp_path: Path) -> None:
+    path, folder = tmp_path / "Cases 1.csv", tmp_path / "results" / "cases-1"
+    path.write_text(
+        "env_id,instruction,difficulty\nCartPole-v1,first,easy\nCartPole-v1,second,hard\nCartPole-v1,first,\n"
     )
-    assert slept.count(30.0) == (9 if results else 18)
+    settings = ("--method", "number", "--set", "target=1000", "--set", "start=2", "--flat")
+    code, document, err = await bench(str(path), *settings, "--iterations", "2")
+    assert code == 0 and "[3/3] CartPole-v1 " in err
+    assert document["benchmark"]["completed"] == 3 and Path(document["files"][0]).parent == folder
+    assert {(entry["method"], entry["run"], entry["intent"]) for entry in document["results"]} == {
+        ("number", 0, "first"),
+        ("number", 0, "second"),
+        ("number", 1, "first"),
+    }
+    assert len((folder / "cases.csv").read_text().splitlines()) == 4 and (folder / RESULTS).exists()
+    code, again, _ = await bench(str(path), *settings, "--iterations", "2")
+    assert code == 0 and again["results"] == document["results"] and len(await created(server)) == 3
+    path.write_text(path.read_text() + "CartPole-v1,third,hard\n")
+    code, more, _ = await bench(str(path), *settings, "--iterations", "3")
+    sessions = await created(server)
+    assert code == 0 and len(more["results"]) == 4 and len(sessions) == 4, "a line is added"
+    assert sorted(each.epoch for each in sessions.values()) == [0, 1, 1, 1], "and a larger limit extends the others"
+    assert {each.current_iteration for each in sessions.values()} == {3}
+    code, followed, _ = await bench("--resume", more["benchmark"]["name"], "--out", str(tmp_path / "followed"))
+    assert code == 0 and (tmp_path / "followed" / "report.md").exists() and len(followed["results"]) == 4
 
 
 async def test_a_failed_cell_is_reported_and_tried_again(server: Stack, tmp_path: Path) -> None:
@@ -185,10 +218,8 @@ async def test_a_failed_cell_is_reported_and_tried_again(server: Stack, tmp_path
 async def test_a_wrong_experiment_plays_nothing(server: Stack, tmp_path: Path) -> None:
     methods = [{"name": "x", "method": "number", "settings": {"scale": -1}}]
     code, _, err = await bench(str(write(tmp_path, methods=methods)))
-    assert code == 1 and "x in CartPole-v1: spec.custom.scale" in err and not await created(server)
+    assert code == 1 and "case 1 (x in CartPole-v1): spec.custom.scale" in err and not await created(server)
     code, _, err = await bench(str(write(tmp_path, environments=["Lost-v1"])))
     assert code == 1 and "Lost-v1" in err and not await created(server)
     code, _, err = await bench(str(write(tmp_path)), "--seeds", "3")
     assert code == 1 and "--seeds: not an option of experiments" in err
-    code, _, err = await bench("cases.csv", "--parallel", "3")
-    assert code == 2 and "--parallel" in err
