@@ -1,7 +1,7 @@
 """`dressage bench` and `dressage benchmarks`: create or continue a benchmark, collect its results, print its table and report.
 
-The benchmark runs on the server. Where that is another process, it goes on after Ctrl-C; otherwise the next server on the data
-folder continues it.
+The benchmark runs on the server. Where that is another process, it continues after Ctrl-C; otherwise the next server on the
+data folder continues it.
 """
 
 from __future__ import annotations
@@ -143,22 +143,20 @@ async def _run(connection: Connection, plan: files.Plan | None, folder: ResultFo
     client = connection.client
     if plan is None:
         benchmark = await client.get_benchmark(options.resume)
-        cases, wanted, name = list(benchmark.cases), list(benchmark.cases), short(benchmark.name)
+        cases, left, name = list(benchmark.cases), list(benchmark.cases), short(benchmark.name)
     else:
-        cases, wanted, name = list(plan.request.cases), _without_result(plan, folder), plan.name
-        if not wanted:
+        cases, left, name = list(plan.request.cases), _without_result(plan, folder), plan.name
+        if not left:
             return Outcome(_records(folder, cases), {}, cases, None, {})
-        del plan.request.cases[:]
-        plan.request.cases.extend(wanted)
         benchmark = await client.create_benchmark(
-            wanted,
+            left,
             template=plan.request.template,
             name=plan.request.name,
             staged=plan.request.staged,
             stage_gate=plan.request.stage_gate,
             parallel=plan.request.parallel,
         )
-    total, done = len(cases), len(cases) - len(wanted)
+    total, done = len(cases), len(cases) - len(left)
     head = f"{counted(total, 'session')}: {done} with a result, {total - done} to run, {benchmark.parallel} at a time"
     _print_progress(head)
     _print_progress(_after_interruption(benchmark, connection))
@@ -172,7 +170,7 @@ async def _run(connection: Connection, plan: files.Plan | None, folder: ResultFo
 
     described = machine.describe(server=client.address if connection.kind == "remote" else "")
     collector = Collector(client, folder, experiment=name, machine=described, on_case=on_case)
-    benchmark = await collector.follow(benchmark.name, {case.session_id for case in wanted})
+    benchmark = await collector.follow(benchmark.name, {case.session_id for case in left})
     curves = {} if _is_matrix(cases) else await _curves(benchmark, connection)
     return Outcome(_records(folder, cases), collector.failed, cases, benchmark, curves)
 
@@ -186,7 +184,7 @@ def _after_interruption(benchmark: pb.Benchmark, connection: Connection) -> str:
     if connection.kind == "stack":
         return f"{name} stops with this command, and the same command continues it"
     cancel = f"dressage benchmarks cancel {name}{connection.flags}"
-    return f"{name} goes on when this command ends; the same command follows it, `{cancel}` cancels it"
+    return f"{name} continues when this command ends; the same command follows it, `{cancel}` cancels it"
 
 
 def _is_matrix(cases: Sequence[pb.BenchmarkCase]) -> bool:

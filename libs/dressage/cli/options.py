@@ -205,12 +205,6 @@ class BudgetOptions(SessionOptions):
     arguments = tuple(each for each in SessionOptions.arguments if each.paths[0].startswith("budget."))
 
 
-class IterationOptions(SessionOptions):
-    """The number of iterations."""
-
-    arguments = tuple(each for each in SessionOptions.arguments if each.name == "iterations")
-
-
 class SteerOptions(SessionOptions):
     """Directions for the next iteration of a session."""
 

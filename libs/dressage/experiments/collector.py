@@ -1,6 +1,6 @@
 """Follows a benchmark on the server and stores the result of each case that ends.
 
-The benchmark goes on without it. Results are made from sessions, so one that was missed is stored the next time.
+The benchmark continues without it. Results are made from sessions, so one that was missed is stored the next time.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Collector:
         self.failed: dict[str, str] = {}
         """Why a case has no result, by its session's id."""
 
-    async def follow(self, name: str, wanted: set[str]) -> pb.Benchmark:
-        """Store the results of the wanted cases until the benchmark ends; return it.
+    async def follow(self, name: str, cases: set[str]) -> pb.Benchmark:
+        """Store the results of cases until the benchmark ends; return it.
 
-        :param wanted: ids of the cases' sessions.
+        :param cases: ids of their sessions.
         :raises Unavailable: if the server does not answer for some minutes.
         """
-        left, outages = set(wanted), 0
+        left, outages = set(cases), 0
         while True:
             try:
                 async for benchmark in self._client.watch_benchmark(name):

@@ -105,12 +105,13 @@ async def test_more_runs_and_iterations_repeat_no_finished_cell(server: Stack, t
     assert far["limits"]["iterations"] == 3 and after[far["cell"]].current_iteration == 3
 
 
-async def test_a_benchmark_goes_on_without_its_client(server: Stack, tmp_path: Path) -> None:
+async def test_a_benchmark_continues_without_its_client(server: Stack, tmp_path: Path) -> None:
     path = write(tmp_path, runs=2)
     code, document, err = await bench(str(path), "--detach", "--parallel", "1")
     assert code == 0 and document["benchmark"]["name"] == "benchmarks/numbers" and "1 at a time" in err
     assert (
-        "numbers goes on when this command ends" in err and f"cancel numbers --address {server.service.address}" in err
+        "numbers continues when this command ends" in err
+        and f"cancel numbers --address {server.service.address}" in err
     )
     async with AsyncClient.connect(server.service.address) as client, asyncio.timeout(90):
         completed = [benchmark.completed async for benchmark in client.watch_benchmark("numbers")]
