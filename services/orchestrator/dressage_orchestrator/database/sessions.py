@@ -384,12 +384,12 @@ _CHARGES_KEPT = timedelta(days=60)
 """Longer than any quota counts."""
 
 
-def record_charge(tx: Transaction, principal: str, key: str, charged_dollars: float) -> None:
+def record_charge(tx: Transaction, principal: str, key: str, dollars: float) -> None:
     """Record a charge, and forget old ones; a repeated key changes nothing, because its reply came from the journal."""
     tx.lock(f"charge/{key}")
     tx.execute(sa.delete(CHARGES).where(CHARGES.c.create_micros < micros(tx.now - _CHARGES_KEPT)))
     if tx.execute(sa.select(CHARGES.c.key).where(CHARGES.c.key == key)).one_or_none() is None:
-        row = {"key": key, "principal": principal, "charged_dollars": charged_dollars, "create_micros": micros(tx.now)}
+        row = {"key": key, "principal": principal, "dollars": dollars, "create_micros": micros(tx.now)}
         tx.execute(sa.insert(CHARGES).values(**row))
 
 
