@@ -1,9 +1,9 @@
 """PPO's hyperparameters and the rules for their values.
 
-Each number of `Hyperparameters` declares its rule in place: the values that PPO can compute with, and the narrower range into
-which a language model's suggestion is clamped. `RULES` holds them by name. The trainer checks what it is given with them, the
-service limits suggestions with them, and a test compares the rules of ``protos/dressage/v1/session.proto`` with them.
-`check_sizes` is the one rule across fields.
+The message ``Hyperparameters`` of ``protos/dressage/v1/session.proto`` states the values that each number may have, and the
+fields here their defaults and the narrower range into which a language model's suggestion is clamped. `RULES` holds both by
+name. The trainer checks what it is given with them, and the service limits suggestions. `check_sizes` is the one rule across
+fields.
 
 Members that differ in the `Hyperparameters.shape_key` differ in array shapes and train in separate groups; all other values
 are numbers of one compiled update.
@@ -12,20 +12,17 @@ are numbers of one compiled update.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
+from dressage.api.buf.validate import validate_pb2
+from dressage.api.v1 import session_pb2
 from dressage.errors import InvalidArgument
 
-MAX_UPDATE_SAMPLES = 2**26
-"""Upper bound of a member's samples in one update, num_envs × num_steps."""
 MAX_UPDATE_VISITS = 2**30
 """Upper bound of an update's samples over all its epochs, whose orders are drawn together."""
-MAX_HIDDEN_LAYERS = 8
-
-_LARGEST = 1e30  # single precision ends at 3e38
-
 ShapeKey = tuple[Any, ...]
 
 
@@ -66,55 +63,77 @@ class Rule:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
 
-HIDDEN_SIZE = Rule(1, 4096, whole=True, recommended=(16, 512))
+Range = tuple[float, float]
+
+
+@functools.cache
+def _stated(name: str) -> validate_pb2.FieldRules:
+    """Return the rules of a field of the API's ``Hyperparameters``."""
+    options = session_pb2.Hyperparameters.DESCRIPTOR.fields_by_name[name].GetOptions()
+    rules: validate_pb2.FieldRules = options.Extensions[validate_pb2.field]
+    return rules
+
+
+def _rule(rules: validate_pb2.FieldRules, *, optional: bool = False, recommended: Range | None = None) -> Rule:
+    kind = rules.WhichOneof("type")
+    bounds: Any = getattr(rules, str(kind))
+    above = bounds.HasField("gt")
+    low = bounds.gt if above else bounds.gte
+    return Rule(low, bounds.lte, above=above, whole=kind == "int32", optional=optional, recommended=recommended)
+
+
+HIDDEN_SIZE = _rule(_stated("hidden_sizes").repeated.items, recommended=(16, 512))
 """The rule for each hidden layer's size."""
+MAX_HIDDEN_LAYERS = _stated("hidden_sizes").repeated.max_items
+MAX_UPDATE_SAMPLES = _stated("minibatch_size").int32.lte
+"""Upper bound of a member's samples in one update, num_envs × num_steps; a minibatch may have them all."""
 STEP_FACTORS = (0.5, 4.0)
 """Lowest and highest training length that a language model may choose, as factors of the session's."""
 RECOMMENDED_HIDDEN_LAYERS = 3
 """Maximum number of hidden layers that a language model may choose."""
 
 
-def number(default: float | None, low: float, high: float = _LARGEST, **rule: Any) -> Any:
-    """Declare a number with its default and its rule."""
-    return dataclasses.field(default=default, metadata={"rule": Rule(low, high, **rule)})
+def number(default: float | None, recommended: Range | None = None) -> Any:
+    """Declare a number with its default, and the lowest and highest value that a language model may choose."""
+    return dataclasses.field(default=default, metadata={"recommended": recommended})
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
     """What one member trains with; the defaults are Stable-Baselines3's, on 16 environments."""
 
-    learning_rate: float = number(3e-4, 0, above=True, recommended=(1e-6, 3e-3))
+    learning_rate: float = number(3e-4, (1e-6, 3e-3))
     """Step size of Adam."""
-    num_envs: int = number(16, 1, 4096, whole=True)
+    num_envs: int = number(16)
     """Environments from which the member collects at once."""
     # A recommendation counts steps of many environments: 16 × 16 samples are as few as 256 × 1.
-    num_steps: int = number(128, 1, 65_536, whole=True, recommended=(16, 8192))
+    num_steps: int = number(128, (16, 8192))
     """Steps per environment between two updates; an update has num_envs × num_steps samples."""
-    minibatch_size: int = number(64, 1, MAX_UPDATE_SAMPLES, whole=True, recommended=(32, 8192))
+    minibatch_size: int = number(64, (32, 8192))
     """Samples per gradient step, at most num_envs × num_steps; a last, smaller minibatch is used as SB3 uses it.
     Advantages are normalised over a minibatch, except over one of a single sample, which has no deviation."""
-    epochs: int = number(10, 1, 10_000, whole=True, recommended=(3, 20))
+    epochs: int = number(10, (3, 20))
     """Passes over the samples in an update."""
-    discount: float = number(0.99, 0, 1, recommended=(0.95, 0.999))
+    discount: float = number(0.99, (0.95, 0.999))
     """Gamma."""
-    gae_lambda: float = number(0.95, 0, 1, recommended=(0.8, 1.0))
+    gae_lambda: float = number(0.95, (0.8, 1.0))
     """Lambda of generalised advantage estimation."""
-    clip_range: float = number(0.2, 0, above=True, recommended=(0.1, 0.4))
+    clip_range: float = number(0.2, (0.1, 0.4))
     """Bound of the probability ratio's change."""
-    entropy_coef: float = number(0.0, 0, recommended=(1e-4, 0.1))
+    entropy_coef: float = number(0.0, (1e-4, 0.1))
     """Weight of the entropy bonus."""
-    value_coef: float = number(0.5, 0, recommended=(0.1, 2.0))
+    value_coef: float = number(0.5, (0.1, 2.0))
     """Weight of the value loss."""
-    max_grad_norm: float = number(0.5, 0, above=True, recommended=(0.1, 5.0))
+    max_grad_norm: float = number(0.5, (0.1, 5.0))
     """Bound of the gradient's norm over all weights."""
-    target_kl: float | None = number(None, 0, above=True, optional=True, recommended=(0.001, 0.05))
+    target_kl: float | None = number(None, (0.001, 0.05))
     """The update ends early once a minibatch's approximate KL exceeds 1.5 times this; None: never."""
-    desired_kl: float = number(0.0, 0)
+    desired_kl: float = number(0.0)
     """Adapt the learning rate until an update changes the policy by about this mean approximate KL divergence, as RSL-RL's
     schedule ``adaptive`` does (Rudin et al., 2022); 0: keep the learning rate."""
-    initial_log_std: float = number(0.0, -10, 5)
+    initial_log_std: float = number(0.0)
     """Logarithm of the policy's standard deviation before training."""
-    observation_inputs: int = number(0, 0, 1_000_000, whole=True)
+    observation_inputs: int = number(0)
     """Number of leading components of the observation that the networks see; 0: all."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Units of each hidden layer of the policy and of the value network, 1 to 8 layers."""
@@ -122,9 +141,9 @@ class Hyperparameters:
     """Normalise observations by their running mean and variance."""
     normalize_reward: bool = True
     """Divide rewards by the running standard deviation of the discounted return."""
-    observation_clip: float = number(10.0, 0, above=True, recommended=(1.0, 100.0))
+    observation_clip: float = number(10.0, (1.0, 100.0))
     """Bound of normalised observations; without normalisation nothing is clipped."""
-    reward_clip: float = number(10.0, 0, above=True, recommended=(1.0, 100.0))
+    reward_clip: float = number(10.0, (1.0, 100.0))
     """Bound of normalised rewards; without normalisation nothing is clipped."""
 
     @property
@@ -206,7 +225,11 @@ class Hyperparameters:
 
 def rules_of(kind: type[Hyperparameters]) -> Mapping[str, Rule]:
     """Return the rule of each hyperparameter that is a number, by name."""
-    return {item.name: item.metadata["rule"] for item in fields(kind) if item.metadata}
+    return {
+        item.name: _rule(_stated(item.name), optional=item.default is None, recommended=item.metadata["recommended"])
+        for item in fields(kind)
+        if item.metadata
+    }
 
 
 RULES = rules_of(Hyperparameters)

@@ -38,13 +38,13 @@ REPORT_STEPS = 1_000
 class SacHyperparameters(Hyperparameters):
     """What one member of SAC trains with: those in `USED`; of the others that it inherits, it uses none."""
 
-    replay_size: int = number(1_000_000, 1, 10_000_000, whole=True)
+    replay_size: int = number(1_000_000)
     """Upper bound of the replay buffer's transitions, from which minibatches are drawn."""
-    warmup_steps: int = number(100, 0, 10_000_000, whole=True)
+    warmup_steps: int = number(100)
     """Environment steps with uniformly random actions, before the first update."""
-    updates_per_step: float = number(1.0, 0, 100, above=True)
+    updates_per_step: float = number(1.0)
     """Gradient steps for each environment step. After each step of all environments the next whole number of them is done."""
-    target_rate: float = number(0.005, 0, 1, above=True)
+    target_rate: float = number(0.005)
     """Share of the critics' weights that their targets take over after each gradient step, tau."""
     tune_entropy: bool = True
     """Tune the entropy coefficient, instead of using the given one."""

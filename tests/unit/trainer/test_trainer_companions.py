@@ -13,9 +13,9 @@ jax = pytest.importorskip("jax")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
-from dressage_trainer.ppo.members import Coefficients, MemberSpec  # noqa: E402
+from dressage_trainer.ppo.members import MemberSpec  # noqa: E402
 from dressage_trainer.ppo.networks import initial_weights, stack  # noqa: E402
-from dressage_trainer.ppo.ppo import RolloutBuffer  # noqa: E402
+from dressage_trainer.ppo.ppo import Coefficients, RolloutBuffer  # noqa: E402
 from dressage_trainer.ppo.train_state import initial_adam  # noqa: E402
 from dressage_trainer.speed.lanes import LaneUpdate  # noqa: E402
 from fake_environment import A, D, FakeBatch  # noqa: E402

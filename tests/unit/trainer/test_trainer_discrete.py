@@ -19,9 +19,9 @@ from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
 from dressage_trainer.backends.group import action_facts  # noqa: E402
 from dressage_trainer.ppo import snapshot  # noqa: E402
 from dressage_trainer.ppo.distributions import action_space_of, log_softmax  # noqa: E402
-from dressage_trainer.ppo.members import MemberSpec, coefficients_of  # noqa: E402
+from dressage_trainer.ppo.members import MemberSpec  # noqa: E402
 from dressage_trainer.ppo.networks import initial_weights, stack  # noqa: E402
-from dressage_trainer.ppo.ppo import PPO, RolloutBuffer  # noqa: E402
+from dressage_trainer.ppo.ppo import PPO, RolloutBuffer, coefficients_of  # noqa: E402
 from dressage_trainer.ppo.train_state import initial_adam  # noqa: E402
 from dressage_trainer.speed.lanes import LaneUpdate  # noqa: E402
 from fake_environment import FakeReward, Step  # noqa: E402

@@ -20,9 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from dressage.policies import Policy, PolicyCard
 from dressage.training.hyperparameters import Hyperparameters
 from dressage_trainer.messages import MemberStart, MemberTask, TrainSpec
-from dressage_trainer.ppo.adaptive_rates import AdaptiveRates
 from dressage_trainer.ppo.inputs import LeadingObservations, narrowed, widened
-from dressage_trainer.ppo.members import MemberSpec
+from dressage_trainer.ppo.members import AdaptiveRates, MemberSpec
 from fake_environment import FakeBatch
 
 from tests.unit.trainer.in_process import run

@@ -222,7 +222,7 @@ def test_members_stopped_before_the_checkpoint_are_reported_again(tmp_path):
     newest = of_type(part, "checkpoint")[-1].path
     snapshot = checkpoints.read(tmp_path / "run" / newest)
     stop = {"member": 1, "step": 128, "cause": "gradient", "term": "", "message": "it was not finite"}
-    snapshot.arrays["group0/ppo/stops"] = np.frombuffer(json.dumps([stop]).encode(), np.uint8)
+    snapshot.arrays["group0/state/stops"] = np.frombuffer(json.dumps([stop]).encode(), np.uint8)
     checkpoints.write(tmp_path / "run", snapshot)
     rest = run(tmp_path / "run", spec("InvertedPendulum-v5", PENDULUM, steps=384, resume=newest))
     (stopped,) = of_type(rest, "member_stopped")

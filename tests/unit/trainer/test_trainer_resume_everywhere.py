@@ -65,7 +65,7 @@ def train(folder, environment, read, updates, *, begun=0, **values):
     snapshot = checkpoints.read(folder / checkpoints.path_of(updates))
     # The delivered policies are those in the file.
     for index, policy in enumerate(messages[-1].policies):
-        for name, value in snapshot.part("group0/ppo/weights/").items():
+        for name, value in snapshot.part("group0/state/weights/").items():
             stored = policy.weights[name]
             seen = value.shape[-1] if name in ("pi.0.weight", "vf.0.weight") else stored.shape[-1]
             np.testing.assert_array_equal(value[index], stored[..., :seen])
@@ -94,12 +94,12 @@ def test_a_resumed_training_ends_with_the_same_bits(tmp_path, monkeypatch, envir
         assert rows_of(rest.arrays[name]) == rows_of(whole.arrays[name])
 
     # The parts that the test is about are not trivial: memory, both normalisers, Adam's moments, contact forces.
-    part = between.part("group0/ppo/")
+    part = between.part("group0/state/")
     assert part["collector/reward/memory/steps"].max() > 1
     for normaliser in ("observations", "returns"):
         assert (part[f"collector/{normaliser}/count"] >= 2 * UPDATE).all()
     assert all(array.any() for name, array in part.items() if name.startswith(("adam/first/", "adam/second/")))
     forces = part.get("collector/environment/raw/cfrc_ext")
     assert (forces is not None and forces.any()) == (environment in OBSERVES_CONTACTS or "contact" in read)
-    changed = [name for name in part if not np.array_equal(part[name], whole.part("group0/ppo/")[name])]
+    changed = [name for name in part if not np.array_equal(part[name], whole.part("group0/state/")[name])]
     assert {"adam/step", "collector/observations/mean", "collector/returns/var"} < set(changed)

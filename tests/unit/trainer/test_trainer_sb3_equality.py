@@ -15,9 +15,9 @@ jax = pytest.importorskip("jax")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from dressage.training.hyperparameters import Hyperparameters  # noqa: E402
-from dressage_trainer.ppo.members import MemberSpec, coefficients_of  # noqa: E402
+from dressage_trainer.ppo.members import MemberSpec  # noqa: E402
 from dressage_trainer.ppo.networks import initial_weights, stack  # noqa: E402
-from dressage_trainer.ppo.ppo import RolloutBuffer, compute_returns_and_advantage  # noqa: E402
+from dressage_trainer.ppo.ppo import RolloutBuffer, coefficients_of, compute_returns_and_advantage  # noqa: E402
 from dressage_trainer.ppo.train_state import initial_adam  # noqa: E402
 from dressage_trainer.speed.lanes import LaneUpdate  # noqa: E402
 from sb3_twin import torch_name  # noqa: E402

@@ -286,7 +286,7 @@ def test_draws_are_normal_and_exact_in_single_precision():
             dict(policy__kind="random_features", policy__seed=-1),
             r"policy\.seed: .*got -1.; expected an integer of at least 0",
         ),
-        (dict(budget=0), r"budget: must be greater than or equal to 1 .got 0"),
+        (dict(budget=0), r"budget: must be .*got 0"),
         (dict(episodes=0), r"episodes: must be .* 10000 .got 0"),
         (dict(episodes=10_001), r"episodes: must be .* 10000 .got 10001"),
         (dict(seed=-1), r"seed: must be greater than or equal to 0 .got -1"),

@@ -178,22 +178,13 @@ def versions_of(*packages: str) -> dict[str, str]:
     return {name: distributions.version(name) for name in packages}
 
 
-_NEWER = ("observation_inputs", "desired_kl")
-"""Hyperparameters that checkpoints of earlier versions do not have."""
-
-
 def facts_of(setup: MemberSetup, members: list[MemberSpec], **more: Any) -> dict[str, Any]:
     """Return what a checkpoint must agree with to be resumed."""
-
-    def settings(member: MemberSpec) -> dict[str, Any]:
-        values = member.hyperparameters.to_dict()
-        return {name: value for name, value in values.items() if value or name not in _NEWER}
-
     return {
         "environment": setup.card.id,
         "options": dict(setup.options.given()),
         "reward": setup.spec.reward_source,
-        "members": [{"name": m.name, "seed": m.seed, "hyperparameters": settings(m)} for m in members],
+        "members": [{"name": m.name, "seed": m.seed, "hyperparameters": m.hyperparameters.to_dict()} for m in members],
         **more,
     }
 

@@ -40,7 +40,7 @@ from dressage_trainer.ppo.ppo import Metrics
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
 _DEVICE_PACKAGES = ("mujoco-warp", "warp-lang")
-_STATE = "ppo/"  # of SAC too: checkpoints of earlier versions have it
+_STATE = "state/"
 
 
 def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed: Snapshot | None = None) -> list[Group]:
@@ -214,10 +214,8 @@ class Group:
 
     def facts(self) -> dict[str, Any]:
         """Return what a checkpoint must agree with to be resumed."""
-        # Of the usual case there is no entry: checkpoints of earlier versions have none.
-        sac = {"algorithm": "sac"} if self._setup.spec.algorithm == "sac" else {}
-        device = {"on_device": True} if self._setup.spec.on_device else {}
-        return facts_of(self._setup, self._members, **sac, **device)
+        spec = self._setup.spec
+        return facts_of(self._setup, self._members, algorithm=spec.algorithm or "ppo", on_device=spec.on_device)
 
     def snapshot(self) -> Arrays:
         """Return the state at this update boundary, metrics included."""

@@ -1,4 +1,4 @@
-"""Members of a group: what each trains with, its random streams, and its coefficients as arrays.
+"""Members of a group: what each trains with, its learning rate, and its random streams.
 
 One seed gives all of a member's streams, whichever members train in its company.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dressage.envs import random_state
@@ -62,43 +62,43 @@ def most_epochs(members: Sequence[MemberSpec]) -> int:
     return max(member.hyperparameters.epochs for member in members)
 
 
-class Coefficients(NamedTuple):
-    """Hyperparameters that members of a group may differ in, each of shape (M,)."""
-
-    learning_rate: Any
-    clip_range: Any
-    entropy_coef: Any
-    value_coef: Any
-    max_grad_norm: Any
-    target_kl: Any
-    """Infinity where there is no early stop."""
-    epochs: Any
-    """Integer; 0 leaves the member as it is."""
-    discount: Any
-    gae_lambda: Any
+# Rates follow the size of the updates, whatever the length of the training: RSL-RL's rule (Rudin et al., 2022, "Learning to
+# Walk in Minutes Using Massively Parallel Deep Reinforcement Learning"), once an update instead of once a minibatch. Beyond
+# twice the desired KL divergence a rate is divided by 1.5, below half of it multiplied by 1.5 (decision 0063).
+_RATE_FACTOR = 1.5
+_LOWEST_RATE, _HIGHEST_RATE = 1 / 50, 10.0
 
 
-def coefficients_of(
-    members: Sequence[MemberSpec], *, stopped: np.ndarray, rates: np.ndarray | None = None, dtype: Any
-) -> Coefficients:
-    """Stack the members' coefficients.
+def next_rate(rate: Any, kl: Any, *, desired: Any, first: Any) -> np.ndarray:
+    """Return the learning rate after an update, within 1/50 and 10 times the first one.
 
-    :param stopped: (M,) True for members that train no more; they get 0 epochs.
-    :param rates: (M,) learning rates; None: those of the hyperparameters.
+    :param kl: mean approximate KL divergence of the update.
+    :param desired: above 0.
+    """
+    changed = np.where(kl > 2 * desired, rate / _RATE_FACTOR, np.where(kl < desired / 2, rate * _RATE_FACTOR, rate))
+    bounded: np.ndarray = np.clip(changed, _LOWEST_RATE * first, _HIGHEST_RATE * first)
+    return bounded
+
+
+class AdaptiveRates:
+    """The learning rates of a group's members.
+
+    :ivar now: (M,) float64.
     """
 
-    def column(name: str) -> np.ndarray:
-        return np.array([getattr(member.hyperparameters, name) for member in members], dtype)
+    def __init__(self, members: Sequence[MemberSpec]) -> None:
+        self.now = np.array([member.hyperparameters.learning_rate for member in members])
+        self._first = self.now.copy()
+        self._desired = np.array([member.hyperparameters.desired_kl for member in members])
 
-    limits = [member.hyperparameters.target_kl for member in members]
-    epochs = np.array([member.hyperparameters.epochs for member in members], np.int32)
-    own = ("learning_rate", "target_kl", "epochs")
-    return Coefficients(
-        **{name: column(name) for name in Coefficients._fields if name not in own},
-        learning_rate=column("learning_rate") if rates is None else rates.astype(dtype),
-        target_kl=np.array([np.inf if limit is None else limit for limit in limits], dtype),
-        epochs=np.where(stopped, 0, epochs).astype(np.int32),
-    )
+    def adapt(self, kl: np.ndarray, *, stopped: np.ndarray) -> None:
+        """Adapt the rates after an update; a member without a desired divergence keeps its rate.
+
+        :param kl: (M,) mean approximate KL divergences over the update's minibatches.
+        :param stopped: (M,) True for members that train no more.
+        """
+        rates = next_rate(self.now, kl, desired=self._desired, first=self._first)
+        self.now = np.where((self._desired > 0) & ~stopped, rates, self.now)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dressage_trainer.ppo import members as group
-from dressage_trainer.ppo.adaptive_rates import AdaptiveRates
 from dressage_trainer.ppo.distributions import action_space_of, log_prob_and_entropy, make_distribution
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
-from dressage_trainer.ppo.members import Coefficients, MemberSpec
+from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.networks import TowerInference, forward
 from dressage_trainer.ppo.normalizer import ReturnNormalizer
 from dressage_trainer.ppo.train_state import Adam, TrainState, adam_step, diagnostics_of, initial_adam, initial_state
@@ -50,6 +49,45 @@ class RolloutBuffer(NamedTuple):
     """(M, T, n) 1.0 where the episode ended with the step."""
     last_observation: Any
     """(M, n, D) normalised, after the last step."""
+
+
+class Coefficients(NamedTuple):
+    """Hyperparameters that the update reads, each of shape (M,): members of a group may differ in them."""
+
+    learning_rate: Any
+    clip_range: Any
+    entropy_coef: Any
+    value_coef: Any
+    max_grad_norm: Any
+    target_kl: Any
+    """Infinity where there is no early stop."""
+    epochs: Any
+    """Integer; 0 leaves the member as it is."""
+    discount: Any
+    gae_lambda: Any
+
+
+def coefficients_of(
+    members: Sequence[MemberSpec], *, stopped: np.ndarray, rates: np.ndarray | None = None, dtype: Any
+) -> Coefficients:
+    """Stack the members' coefficients.
+
+    :param stopped: (M,) True for members that train no more; they get 0 epochs.
+    :param rates: (M,) learning rates; None: those of the hyperparameters.
+    """
+
+    def column(name: str) -> np.ndarray:
+        return np.array([getattr(member.hyperparameters, name) for member in members], dtype)
+
+    limits = [member.hyperparameters.target_kl for member in members]
+    epochs = np.array([member.hyperparameters.epochs for member in members], np.int32)
+    own = ("learning_rate", "target_kl", "epochs")
+    return Coefficients(
+        **{name: column(name) for name in Coefficients._fields if name not in own},
+        learning_rate=column("learning_rate") if rates is None else rates.astype(dtype),
+        target_kl=np.array([np.inf if limit is None else limit for limit in limits], dtype),
+        epochs=np.where(stopped, 0, epochs).astype(np.int32),
+    )
 
 
 class Collector(Protocol):
@@ -327,7 +365,7 @@ class PPO:
         self.collector: Collector = collector(members, self.env, [s.noise for s in streams], dtype=dtype)
         self.order_generators = [s.order for s in streams]
         self.weights = group.first_weights(members, streams, environment, dtype=dtype)
-        self.rates = AdaptiveRates(members)
+        self.rates = group.AdaptiveRates(members)
         self.adam = initial_adam(self.weights, len(members))
         self._optimise = optimise or optimise_together(update_functions(members, environment), dtype=dtype)
         self._dtype, self._clock = dtype, clock
@@ -339,7 +377,7 @@ class PPO:
         collected = self._clock()
         orders = group.minibatch_orders(self.members, self.order_generators)
         stopped = self.env.faults.mask()
-        coefficients = group.coefficients_of(self.members, stopped=stopped, rates=self.rates.now, dtype=self._dtype)
+        coefficients = coefficients_of(self.members, stopped=stopped, rates=self.rates.now, dtype=self._dtype)
         self.weights, self.adam, diagnostics = self._optimise(self.weights, self.adam, rollout, orders, coefficients)
         diagnostics["learning_rate"] = coefficients.learning_rate
         self.rates.adapt(diagnostics["approx_kl"], stopped=stopped)

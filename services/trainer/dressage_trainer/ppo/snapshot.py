@@ -64,7 +64,7 @@ def restore(ppo: PPO, arrays: Arrays) -> None:
         {name: np.array(arrays[f"adam/first/{name}"]) for name in names},
         {name: np.array(arrays[f"adam/second/{name}"]) for name in names},
     )
-    ppo.rates.now = np.array(arrays.get("learning_rates", ppo.rates.now))  # earlier versions have none
+    ppo.rates.now = np.array(arrays["learning_rates"])
     ppo.order_generators = [unpack_generator(words) for words in arrays["generators/order"]]
     ppo.updates = int(arrays["updates"])
     unpack_stops(ppo.env.faults, arrays["stops"])

@@ -22,9 +22,9 @@ import numpy as np
 
 from dressage_trainer.ppo.distributions import action_space_of
 from dressage_trainer.ppo.interfaces import Arrays, Environment
-from dressage_trainer.ppo.members import Coefficients, MemberSpec, coefficients_of, most_epochs
+from dressage_trainer.ppo.members import MemberSpec, most_epochs
 from dressage_trainer.ppo.networks import weight_shapes
-from dressage_trainer.ppo.ppo import RolloutBuffer, update_functions
+from dressage_trainer.ppo.ppo import Coefficients, RolloutBuffer, coefficients_of, update_functions
 from dressage_trainer.ppo.train_state import Adam, TrainState, diagnostics_of, initial_adam, initial_state
 
 _FIXED_COST = 17 * 10_800

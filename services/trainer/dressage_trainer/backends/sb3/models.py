@@ -19,7 +19,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
-from dressage_trainer.ppo.adaptive_rates import adapted
+from dressage_trainer.ppo.members import next_rate
 
 ALGORITHMS = ("ppo", "sac")
 _REPLAY = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
@@ -171,7 +171,7 @@ def adapt_rate(model: BaseAlgorithm, h: Hyperparameters) -> None:
     kl = model.logger.name_to_value.get("train/approx_kl")
     if h.desired_kl == 0 or kl is None:
         return
-    model.learning_rate = float(adapted(model.learning_rate, kl, desired=h.desired_kl, first=h.learning_rate))
+    model.learning_rate = float(next_rate(model.learning_rate, kl, desired=h.desired_kl, first=h.learning_rate))
     model._setup_lr_schedule()
 
 
