@@ -105,7 +105,7 @@ class Sandboxes:
         self.started.append(spec)
         return self.learner
 
-    def fitted(self, limits: Limits) -> Limits:
+    def fit(self, limits: Limits) -> Limits:
         return limits
 
     def end(self, process: Learner) -> None:
