@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage_orchestrator.methods.reward.selecting import better_checkpoints
+from dressage_orchestrator.methods.reward.judgment import better_checkpoints
 
 from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import JUDGE, watch

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage_orchestrator.lifecycle.checkpoint_judging import Decision
-from dressage_orchestrator.methods.reward import rising, spec
-from dressage_orchestrator.methods.reward.course import Course
+from dressage_orchestrator.methods.reward import spec
+from dressage_orchestrator.methods.reward.course import CHANCE, Course, _concordance, chance_of, rises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -52,15 +52,15 @@ def steady(marks: int, *, score: float = 0.1, gain: float = 10.0) -> list[tuple[
 def test_the_chance_is_the_share_of_orders_that_rise_as_clearly(lengths: tuple[int, ...]) -> None:
     orders = [list(itertools.permutations(range(length))) for length in lengths]
     every = [list(chosen) for chosen in itertools.product(*orders)]
-    sums = [sum(rising._concordance(seed) for seed in seeds) for seeds in every]
+    sums = [sum(_concordance(seed) for seed in seeds) for seeds in every]
     for seeds, seen in list(zip(every, sums, strict=True))[:: max(1, len(every) // 30)]:
-        assert rising.chance_of(seeds) == pytest.approx(sum(total >= seen for total in sums) / len(sums))
+        assert chance_of(seeds) == pytest.approx(sum(total >= seen for total in sums) / len(sums))
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(-1000, 1000), min_size=3, max_size=6, unique=True))
 def test_for_one_seed_the_chance_is_that_of_scipy(values: list[int]) -> None:
-    ours = rising.chance_of([values])
+    ours = chance_of([values])
     theirs = stats.kendalltau(range(len(values)), values, alternative="greater", method="exact").pvalue
     assert ours == pytest.approx(float(theirs))
 
@@ -69,16 +69,16 @@ def test_for_one_seed_the_chance_is_that_of_scipy(values: list[int]) -> None:
 def test_level_values_rarely_rise(seeds: int) -> None:
     random = np.random.default_rng(0)
     tries = 4000
-    count = sum(rising.rises(random.normal(size=(seeds, 12)).tolist())[0] for _ in range(tries))
-    assert count / tries <= rising.CHANCE + 3 * np.sqrt(rising.CHANCE / tries)
+    count = sum(rises(random.normal(size=(seeds, 12)).tolist())[0] for _ in range(tries))
+    assert count / tries <= CHANCE + 3 * np.sqrt(CHANCE / tries)
 
 
 def test_a_rise_that_is_small_beside_the_whole_is_none() -> None:
     grown = [0.0, 60.0, 90.0, 96.0, 98.0, 99.0, 99.5, 99.7, 99.8]
-    assert rising.rises([grown[:4], grown[:4], grown[:4]])[0]
-    whole = rising.rises([grown, grown, grown])
-    assert not whole[0] and whole[1] <= rising.CHANCE
-    assert not rising.rises([[1.0] * 8, [1.0] * 8])[0]
+    assert rises([grown[:4], grown[:4], grown[:4]])[0]
+    whole = rises([grown, grown, grown])
+    assert not whole[0] and whole[1] <= CHANCE
+    assert not rises([[1.0] * 8, [1.0] * 8])[0]
 
 
 def test_it_continues_while_returns_or_scores_rise() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import list_cards
-from dressage_orchestrator.methods.reward import durations
+from dressage_orchestrator.methods.reward import estimates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from tests.fakes.specs import filled_session, reward_session
 def seconds(environment="HalfCheetah-v5", *, steps=1_500_000, cores=2, known=None, **spec):
     given_spec = reward_session(environment=f"environments/{environment}", **spec)
     full = filled_session(given_spec)
-    return durations.iteration_seconds(
+    return estimates.iteration_seconds(
         full, env_steps=steps, evaluation_env_steps=steps // 10, cores=cores, known=known
     )
 
@@ -52,7 +52,7 @@ def test_kinds_of_runs_depend_on_environment_and_backend():
         reward_session(environment="environments/Ant-v5", algorithm="sac", backend="sb3"),
     ]
     full = [filled_session(spec) for spec in specs]
-    kinds = [durations.kind_of_run(spec) for spec in full]
+    kinds = [estimates.kind_of_run(spec) for spec in full]
     assert len(set(kinds)) == 5
     again = filled_session(v1.SessionSpec(environment="Ant-v5", intent="jump"))
-    assert durations.kind_of_run(again) == kinds[0]
+    assert estimates.kind_of_run(again) == kinds[0]

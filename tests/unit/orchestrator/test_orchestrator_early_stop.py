@@ -6,8 +6,8 @@ import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
 from dressage_orchestrator.lifecycle.checkpoint_judging import EarlyEnd
-from dressage_orchestrator.methods.reward import early_stop, spec
-from dressage_orchestrator.methods.reward.course import Course
+from dressage_orchestrator.methods.reward import spec
+from dressage_orchestrator.methods.reward.course import Course, required_score
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,7 +53,7 @@ def test_all_seeds_pass_with_a_margin_at_two_successive_checkpoints() -> None:
     assert stop([0.9, 0.75, 0.9, 0.75], high) is None  # it passes without the margin, or only every other time
     assert stop([0.9], high) is None and stop() is None
     assert stop([0.95, 0.95], threshold=0.9) == 2 and stop([0.94, 0.99], threshold=0.9) is None
-    assert early_stop.required_score(1.0) == 1.0
+    assert required_score(1.0) == 1.0
     failed = member(1, high)
     failed.failure.reason = "REWARD_NOT_FINITE"
     assert decided([member(0, high), failed], 0.7) is None

@@ -175,13 +175,13 @@ def answer(pairs: list[tuple[float, float]]) -> tuple[judge_pb.ScoreResponse, di
 def test_screening_rejects_only_inverted_orders() -> None:
     judged = [0.1, 0.2, 0.5, 0.7, 0.9]
     for sign, backwards in ((1.0, False), (-1.0, True)):
-        matches = screening.pairs(*answer([(sign * score, score) for score in judged]))
+        matches = screening.scored_pairs(*answer([(sign * score, score) for score in judged]))
         result = screening.screen(matches, rounds=0)
         assert result.agreement == pytest.approx(sign) and result.inverted is backwards
-        assert "rank correlation" in screening.failure(matches, result).message
-    alike = screening.pairs(*answer([(-score, 0.5) for score in judged]))
+        assert "rank correlation" in screening.screening_failure(matches, result).message
+    alike = screening.scored_pairs(*answer([(-score, 0.5) for score in judged]))
     assert not screening.screen(alike, rounds=0).HasField("agreement")
-    few = screening.pairs(*answer([(-1.0, 0.1), (1.0, 0.9)]))
+    few = screening.scored_pairs(*answer([(-1.0, 0.1), (1.0, 0.9)]))
     assert not screening.screen(few, rounds=0).inverted
 
 
@@ -194,14 +194,14 @@ def test_returns_of_short_controls_are_extrapolated_except_after_a_fall() -> Non
     ):
         entry = response.scored.add(rollout=rollout, steps=steps, terminated=terminated)
         setattr(entry, "return", returned)
-    result = {entry.name: entry.returned for entry in screening.pairs(response, {"a": 1.0, "b": 0.5, "c": 0.2})}
+    result = {entry.name: entry.returned for entry in screening.scored_pairs(response, {"a": 1.0, "b": 0.5, "c": 0.2})}
     assert result == {"a": 50.0, "b": 100.0, "c": 10.0}
 
 
 def test_a_label_overrides_the_judges_score_in_screening() -> None:
     trained = member([(1, 0, 0.2)])
     trained.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
-    assert screening.stored({1: [trained]}) == {"r1": 0.9}
+    assert screening.judged_rollouts({1: [trained]}) == {"r1": 0.9}
     unjudged = member([(1, 0, None)])
     unjudged.evaluations[0].rollouts[0].judgment.verdicts.add(kind=v1.JUDGE_KIND_HUMAN, score=0.9)
     assert aggregate.checkpoint_score(unjudged.evaluations[0]) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from dressage.api.v1 import session_pb2 as v1
-from dressage_orchestrator.methods.reward.model_calls import model_calls
+from dressage_orchestrator.methods.reward.estimates import model_calls
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ import protovalidate
 import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.training.hyperparameters import RULES
-from dressage_orchestrator.methods.reward.suggestions import clamp, clamped_message
+from dressage_orchestrator.methods.reward.revising import adjustment_message, clamp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +46,7 @@ def test_what_is_left_is_within_the_bounds_and_valid(values):
 def test_the_change_is_stated(name, value, used):
     allowed, (change,) = clamp(v1.Hyperparameters(**{name: value}))
     assert getattr(allowed, name) == used
-    assert f"{name} {value:g} → {used:g}" in clamped_message([change])
+    assert f"{name} {value:g} → {used:g}" in adjustment_message([change])
 
 
 def test_what_sac_does_not_have_is_left_out_and_stated():
@@ -54,6 +54,6 @@ def test_what_sac_does_not_have_is_left_out_and_stated():
     allowed, changed = clamp(suggested, algorithm="sac")
     assert allowed == v1.Hyperparameters(learning_rate=1e-3, minibatch_size=32)
     assert {entry.name for entry in changed} == {"clip_range", "epochs", "minibatch_size"}
-    assert "clip_range 0.3 → left out" in clamped_message(changed) and "minibatch_size 8 → 32" in clamped_message(
+    assert "clip_range 0.3 → left out" in adjustment_message(changed) and "minibatch_size 8 → 32" in adjustment_message(
         changed
     )

@@ -1,4 +1,8 @@
-"""Generated rewards and judges on their way through the check: author, repairs and findings."""
+"""Generated rewards and judges on their way through the check: author, brief, repairs and findings.
+
+A repeated request must equal the first one, or its journalled reply could not be used. The facts of a brief therefore come from
+the spec. What is left of the budget changes with each call; only the reviser is given it: its task is recorded in a step.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,8 @@ from dressage.errors import FailedPrecondition
 
 from dressage_orchestrator.lifecycle import service_calls
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import converse, key_of
+from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
 from dressage_orchestrator.lifecycle.replies import NO_REPLY
-from dressage_orchestrator.methods.reward.briefing import reward_brief
 from dressage_orchestrator.models import USER
 
 _MAX_SHOWN_FAILURES = 5
@@ -50,7 +53,7 @@ class Code:
         return f"{self.repairs}" + (f"-edit{self.edits}" if self.edits else "")
 
 
-def checked(
+def pass_check(
     context: SessionContext, number: int, subject: str, code: Code, *, rollouts: Sequence[str] = ()
 ) -> tuple[Code, judge_pb.CheckResponse]:
     """Return the code once it passes its check, repaired by its author as often as allowed, and the check's report.
@@ -63,10 +66,10 @@ def checked(
         report = check(context, number, subject, code, rollouts=rollouts)
         if report.ok:
             return code, report
-        code = repaired(context, number, subject, code, list(report.failures))
+        code = repair_code(context, number, subject, code, list(report.failures))
 
 
-def repaired(
+def repair_code(
     context: SessionContext, number: int, subject: str, code: Code, failures: Sequence[ev.CheckFailure]
 ) -> Code:
     """Return the code after its author's next repair.
@@ -74,22 +77,22 @@ def repaired(
     :raises FailedPrecondition: when its author is no model, or repaired it often enough.
     """
     if not may_repair(context, code):
-        raise rejected(subject, code, failures)
+        raise rejection(subject, code, failures)
     turn = code.repairs + 1
 
-    def repair() -> Json:
+    def write() -> Json:
         try:
             result = converse(context, number, _repair_task(context, number, subject, code, failures))
         except FailedPrecondition as error:
             if error.reason not in NO_REPLY:
                 raise
-            raise rejected(subject, code, failures) from error
+            raise rejection(subject, code, failures) from error
         written = result.reward if subject == "reward" else result.judge
         controls = code.controls if subject == "reward" else tuple(result.judge.null_controls)
         explanations = (*code.explanations, written.reasoning)
         return asdict(replace(code, source=written.source, controls=controls, repairs=turn, explanations=explanations))
 
-    fixed = Code.of(context.step(f"repair:{subject}:{number}:{turn}", repair))
+    fixed = Code.of(context.step(f"repair:{subject}:{number}:{turn}", write))
     if subject == "reward":
         count = v1.Iteration(repairs=turn)
         context.step(f"repairs:{number}:{turn}", lambda: _record(context, number, count, "repairs"))
@@ -156,16 +159,16 @@ def check(
     return context.message_step(name, judge_pb.CheckResponse, work)
 
 
-def rejected(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
+def rejection(subject: str, code: Code, failures: Sequence[ev.CheckFailure]) -> FailedPrecondition:
     """Return the error of code that does not pass and cannot be repaired."""
     more = f"; and {len(failures) - _MAX_SHOWN_FAILURES} more" if len(failures) > _MAX_SHOWN_FAILURES else ""
     tries = f" after {code.repairs} repair{'s' if code.repairs > 1 else ''}" if code.repairs else ""
-    message = f"the {subject} did not pass its check{tries}: {shown(failures)}{more}"
+    message = f"the {subject} did not pass its check{tries}: {findings_line(failures)}{more}"
     remedy = f"correct the {subject} and try again; `dressage check` shows what is wrong"
     return FailedPrecondition(message, reason=f"{subject.upper()}_REJECTED", metadata={"remedy": remedy})
 
 
-def shown(failures: Sequence[ev.CheckFailure]) -> str:
+def findings_line(failures: Sequence[ev.CheckFailure]) -> str:
     """Return the first findings of a check in one line."""
     return "; ".join(
         f"{entry.rule}"
@@ -174,3 +177,27 @@ def shown(failures: Sequence[ev.CheckFailure]) -> str:
         + (f"; seen: {entry.seen}" if entry.seen else "")
         for entry in failures[:_MAX_SHOWN_FAILURES]
     )
+
+
+def reward_brief(
+    context: SessionContext, number: int, *, left: v1.Budget | None = None, steps_per_member: int = 0
+) -> agent_pb.Brief:
+    """Return the brief of a role that works on iteration ``number``.
+
+    :param left: what is left of the budget; None: the session's limits.
+    :param steps_per_member: of the iteration, if it differs from the spec's; 0: the spec's.
+    """
+    spec, whole = context.spec, brief(context)
+    whole.facts.CopyFrom(
+        agent_pb.SessionFacts(
+            environment_options=spec.environment_options,
+            steps_per_member=steps_per_member or spec.reward.steps_per_member,
+            most_steps_per_member=spec.reward.max_steps_per_member,
+            seeds=spec.reward.seeds,
+            pass_threshold=spec.pass_threshold,
+            iteration=number,
+            max_iterations=spec.max_iterations,
+            budget=spec.budget if left is None else left,
+        )
+    )
+    return whole

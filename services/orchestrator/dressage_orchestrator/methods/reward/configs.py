@@ -5,6 +5,9 @@ learning rate, clip range and entropy bonus (with SAC in learning rate), so that
 one batch. With tuning on, the base of a revision is its parent's winner, and a model's proposal is a config of its own,
 which is compared with the base. With tuning off every iteration trains the same configs: nothing is inherited, nothing
 proposed.
+
+Replay buffers that a trainer cannot hold are refused when a session is created, since the numbers of observations and actions,
+members and steps are known then. The learner checks again: a reviser may add a config.
 """
 
 from __future__ import annotations
@@ -12,10 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dressage.api.v1 import session_pb2 as v1
+from dressage.envs.cards import load_card
+from dressage.errors import InvalidArgument
+from dressage.sandbox.limits import LEARNER_LIMITS
+from dressage.sandbox.machine import Machine
 from dressage.training.hyperparameters import Hyperparameters
 from dressage.training.preset import load_preset
+from dressage.training.replay_memory import ReplayUse, excess
 
-from dressage_orchestrator.methods.reward.spec import VARIANTS
+from dressage_orchestrator.methods.reward.spec import VARIANTS, sac_hyperparameters
 
 BASE, PROPOSED = "base", "proposed"
 CONSERVATIVE, AGGRESSIVE = VARIANTS
@@ -82,13 +90,13 @@ def _defaults(spec: v1.SessionSpec) -> Hyperparameters:
 
 
 def _learning_rate(config: v1.Config, spec: v1.SessionSpec) -> float:
-    given = config.hyperparameters
-    return given.learning_rate if given.HasField("learning_rate") else _defaults(spec).learning_rate
+    values = config.hyperparameters
+    return values.learning_rate if values.HasField("learning_rate") else _defaults(spec).learning_rate
 
 
 def _clip_range(config: v1.Config, spec: v1.SessionSpec) -> float:
-    given = config.hyperparameters
-    return given.clip_range if given.HasField("clip_range") else _defaults(spec).clip_range
+    values = config.hyperparameters
+    return values.clip_range if values.HasField("clip_range") else _defaults(spec).clip_range
 
 
 def _conservative(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
@@ -108,3 +116,30 @@ def _aggressive(base: v1.Config, spec: v1.SessionSpec) -> v1.Config:
         changed.clip_range = 1.5 * _clip_range(base, spec)
         changed.entropy_coef = max(_FACTOR * changed.entropy_coef, _MIN_ENTROPY)
     return config
+
+
+def check_replay_memory(spec: v1.SessionSpec, machine: Machine) -> None:
+    """Refuse the first training of a filled spec if its replay buffers outgrow the learner's memory or a checkpoint.
+
+    :param machine: memory and scratch space of a trainer.
+    :raises InvalidArgument: with the reason REPLAY_TOO_LARGE, naming the config with the largest buffer and what fits.
+    """
+    reward = spec.reward
+    if reward.algorithm != "sac":
+        return
+    card = load_card(spec.environment.removeprefix("environments/"))
+    configs = [sac_hyperparameters(spec, config) for config in first_configs(spec)]
+    use = ReplayUse(
+        [config for config in configs for _ in range(reward.seeds)],
+        observation_size=max(config.inputs(card.observation_size) for config in configs),
+        action_size=card.action_size,
+        steps=reward.max_steps_per_member,
+        backend=reward.backend,
+    )
+    limits = machine.fit(LEARNER_LIMITS)
+    problem = excess(use, memory_bytes=limits.memory_bytes, checkpoint_bytes=limits.file_bytes)
+    if not problem:
+        return
+    sizes = [config.replay_size for config in configs[: len(reward.configs)]]  # a variant has its base's
+    field = f"spec.reward.configs[{sizes.index(max(sizes))}].hyperparameters.replay_size"
+    raise InvalidArgument(f"{field}: {problem}", field=field, reason="REPLAY_TOO_LARGE")

@@ -1,18 +1,26 @@
 """How long a training lasts: decided at its judged checkpoints. Pure.
 
-A training may continue to its expected steps, and ends before them once every seed passes with a margin (see `early_stop`).
-From then on each checkpoint decides: it ends where the mean over the seeds passes with the same margin, where it passes for the
-second time in succession, or where neither scores nor returns rose at the last ``patience`` checkpoints (see `rising`);
+A training may continue to its expected steps, and ends before them once every seed passes with a margin at two successive
+checkpoints. From then on each checkpoint decides: it ends where the mean over the seeds passes with the same margin, where it
+passes for the second time in succession, or where neither scores nor returns rose at the last ``patience`` checkpoints;
 otherwise it may continue to the next checkpoint. Where it does not pass yet and still rises, it may continue to the checkpoint
 after that as well, so that the learner need not wait for judgments.
 
 The decision looks at the checkpoints from the first on, so that it does not depend on when it is made: a late one is that of a
 prompt one. It needs the judgments of all seeds up to there.
+
+Whether values rise is the seasonal Kendall test (Hirsch, Slack & Smith, 1982) with a seed in place of a season: for each seed
+the number of pairs of checkpoints of which the later is higher, minus those of which it is lower, summed over the seeds. Where
+the checkpoints of a seed are exchangeable, all orders are equally probable, so the distribution of the sum is exact for any
+number of seeds and checkpoints; ties make the test conservative. It needs no unit, no variance and no shape of the curve. A
+rise that is no chance may still be too small to wait for: it must be a tenth of what the training gained since its start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dressage.api.v1 import session_pb2 as v1
@@ -20,7 +28,6 @@ from dressage.statistics import mean
 
 from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.checkpoint_judging import Decision, EarlyEnd
-from dressage_orchestrator.methods.reward import early_stop, rising
 
 PATIENCE = 2
 """Successive checkpoints without a rise after which a training ends, where the spec sets none."""
@@ -55,16 +62,14 @@ class Course:
         return number + 1 if self.steps * (number + 1) // self.evaluations <= env_step else number
 
     def decide(self, members: Sequence[v1.Member]) -> Decision:
-        """See `checkpoint_judging.Deciding`."""
         return decide(members, course=self)
 
     def affordable(self, members: Sequence[v1.Member], extension: v1.Extension, *, pace: float, seconds: float) -> bool:
-        """See `checkpoint_judging.Deciding`. The last evaluation and the judgment take a part of what is left."""
+        """Whether the time left suffices. The last evaluation and the judgment take a part of what is left."""
         done = max((member.env_steps for member in members), default=0)
         return pace * max(0, extension.env_steps - done) <= BUDGET_SHARE * seconds
 
     def stranded(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
-        """See `checkpoint_judging.Deciding`."""
         return last_evaluated(members, course=self, reason=reason)
 
 
@@ -89,7 +94,7 @@ def decide(members: Sequence[v1.Member], *, course: Course) -> Decision:
 
     :param members: the training's members with the judgments so far; those that failed are left out beyond the expected steps.
     """
-    early = early_stop.decide(members, threshold=course.threshold, marks=course.evaluations - 1, number=course.number)
+    early = early_end(members, threshold=course.threshold, marks=course.evaluations - 1, number=course.number)
     if early is not None or course.most <= course.steps:
         return Decision(end=early)
     judged = {
@@ -118,7 +123,7 @@ def decide(members: Sequence[v1.Member], *, course: Course) -> Decision:
 def _surely(judged: Judged, number: int, course: Course) -> bool:
     """Whether it passes with a margin, or twice in succession: a checkpoint's few episodes differ from those of the end."""
     lowest = min(_score(judged, earlier) for earlier in range(max(1, number - 1), number + 1))
-    return _score(judged, number) >= early_stop.required_score(course.threshold) or lowest >= course.threshold
+    return _score(judged, number) >= required_score(course.threshold) or lowest >= course.threshold
 
 
 def _is_level(judged: Judged, number: int, course: Course) -> bool:
@@ -164,10 +169,10 @@ def _score(judged: Judged, number: int) -> float:
 def _rise(judged: Judged, number: int) -> v1.Rise:
     """Return how scores and returns developed until a checkpoint."""
     span = range(1, number + 1)
-    scores, score_chance = rising.rises([[seed[n].score for n in span] for seed in judged.values()])
-    gains, gain_chance = rising.rises([[seed[n].gain for n in span] for seed in judged.values()])
+    scores, score_chance = rises([[seed[n].score for n in span] for seed in judged.values()])
+    gains, gain_chance = rises([[seed[n].gain for n in span] for seed in judged.values()])
     return v1.Rise(
-        checkpoints=min(number, rising.WINDOW),
+        checkpoints=min(number, WINDOW),
         score_chance=score_chance,
         return_chance=gain_chance,
         score_rises=scores,
@@ -184,3 +189,106 @@ def _checkpoints(member: v1.Member, course: Course) -> dict[int, Checkpoint]:
             gain = mean(evaluation.proposed_returns or evaluation.returns)
             checkpoints[course.number(evaluation.env_step)] = Checkpoint(evaluation.env_step, score, gain)
     return checkpoints
+
+
+MARGIN = 0.1
+"""Required above the pass threshold, at most half of the distance from the threshold to 1."""
+
+
+def required_score(threshold: float) -> float:
+    """Return the score that each checkpoint of each seed must reach."""
+    return threshold + min(MARGIN, (1.0 - threshold) / 2)
+
+
+def early_end(
+    members: Sequence[v1.Member], *, threshold: float, marks: int, number: Callable[[int], int]
+) -> EarlyEnd | None:
+    """Return how the training ends; None if it continues.
+
+    :param members: the training's members with the judgments so far.
+    :param marks: number of evaluations before the last one.
+    :param number: returns the number of the last mark that a step has reached, from 1.
+    """
+    required, scores = required_score(threshold), [_marked_scores(member, marks, number) for member in members]
+    if not scores or any(member.HasField("failure") for member in members):
+        return None
+    for mark in range(1, marks):
+        at = [(seed.get(mark), seed.get(mark + 1)) for seed in scores]
+        if any(first is None or second is None for first, second in at):
+            return None
+        pairs = [(first, second) for first, second in at if first is not None and second is not None]
+        lowest = min(min(first[1], second[1]) for first, second in pairs)
+        if lowest >= required:
+            steps = {m.name.rpartition("/")[2]: second[0] for m, (_, second) in zip(members, pairs, strict=True)}
+            decision = v1.EarlyStop(score=lowest, required_score=required, reason=v1.STOP_REASON_PASSES_EARLY)
+            return EarlyEnd(steps, decision)
+    return None
+
+
+def _marked_scores(member: v1.Member, marks: int, number: Callable[[int], int]) -> dict[int, tuple[int, float]]:
+    """Return steps and score of a member's judged checkpoints, by the number of their mark, from 1."""
+    scores = {}
+    for evaluation in member.evaluations:
+        score = aggregate.checkpoint_score(evaluation)
+        if score is not None and number(evaluation.env_step) <= marks:
+            scores[number(evaluation.env_step)] = (evaluation.env_step, score)
+    return scores
+
+
+WINDOW = 5
+"""Number of checkpoints, at most."""
+CHANCE = 0.05
+"""Largest probability of such a rise where there is none."""
+SHARE = 0.1
+"""Smallest rise over the window, as a share of the range of the seeds' mean since the start."""
+
+Series = Sequence[Sequence[float]]
+"""For each seed its values at the checkpoints so far, in order, equally many."""
+
+
+def rises(series: Series) -> tuple[bool, float]:
+    """Return whether values rise over the last checkpoints, and the probability of this if they were level."""
+    window = [values[-WINDOW:] for values in series]
+    chance = chance_of(window)
+    means = [statistics.fmean(values) for values in zip(*series, strict=True)]
+    span = max(means) - min(means) if means else 0.0
+    return chance <= CHANCE and _median_rise(window) >= SHARE * span > 0, chance
+
+
+def chance_of(window: Series) -> float:
+    """Return the probability that level values rise as clearly as these, or more clearly."""
+    lengths = tuple(sorted(len(values) for values in window))
+    seen = sum(_concordance(values) for values in window)
+    return sum(share for total, share in _distribution(lengths).items() if total >= seen)
+
+
+def _concordance(values: Sequence[float]) -> int:
+    """Kendall's S: pairs in rising order minus pairs in falling order."""
+    return sum(
+        (later > earlier) - (later < earlier) for place, earlier in enumerate(values) for later in values[place + 1 :]
+    )
+
+
+@functools.cache
+def _distribution(lengths: tuple[int, ...]) -> dict[int, float]:
+    """Distribution of the sum of S over independent random orders of these lengths, without ties."""
+    whole = {0: 1.0}
+    for length in lengths:
+        # Inserting the n-th value into a random order moves it past 0 to n - 1 others with equal probability.
+        for n in range(2, length + 1):
+            moved: dict[int, float] = {}
+            for total, share in whole.items():
+                for passed in range(n):
+                    key = total + (n - 1) - 2 * passed
+                    moved[key] = moved.get(key, 0.0) + share / n
+            whole = moved
+    return whole
+
+
+def _median_rise(window: Series) -> float:
+    """Mean over the seeds of the rise over the window, by the median slope of pairs (Theil and Sen)."""
+    rises_ = []
+    for values in window:
+        slopes = [(values[j] - values[i]) / (j - i) for i in range(len(values)) for j in range(i + 1, len(values))]
+        rises_.append(statistics.median(slopes) * (len(values) - 1) if slopes else 0.0)
+    return statistics.fmean(rises_) if rises_ else 0.0

@@ -1,9 +1,20 @@
-"""From judged members to the iteration's judgment: the best config's mean over seeds, stored with its diagnostics."""
+"""From trained rollouts to the iteration's judgment: by code, of the best checkpoints, and the best config's mean over seeds.
+
+A judge is checked before any policy is trained, on shipped episodes. Trained rollouts reach states that those do not. A judge
+that fails on one, or that passes a rollout and the same rollout played backwards although it declares the null control
+`time_reversed`, is repaired by its author with that evidence, checked on these rollouts as well, and judges all again.
+
+Checkpoints are judged on few episodes, so the best of many is in part the luckiest. Where the session delivers the best one, it
+therefore plays the episodes of a last evaluation, on the same seeds, and is chosen only if it then scores higher than the last
+one. Both are search seeds: the confirmation on fresh seeds follows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 from dressage.statistics import mean
@@ -11,9 +22,10 @@ from dressage.statistics import mean
 from dressage_orchestrator import metrics
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import aggregate, board, judging
-from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.methods.reward import diagnostics
-from dressage_orchestrator.methods.reward.training import CONFIRMATION, score_again
+from dressage_orchestrator.methods.reward.code import Code, check, findings_line, may_repair, pass_check, repair_code
+from dressage_orchestrator.methods.reward.training import CONFIRMATION, score_again, score_checkpoints
 
 _RECORDED = ("judgment", "score", "reward.best_config", "reward.config_scores", "reward.curve", "warnings")
 _REPORTED_HERE = ("REWARD_HACKING", "PLATEAU", "SEEDS_DISAGREE")
@@ -140,3 +152,167 @@ def record_best_unjudged(context: SessionContext, number: int, assignment: str) 
     """Record the policy to deliver of a training that could not be judged, unless a judged one exists. Call it in a step."""
     if not context.store.get().best_iteration:
         record_unjudged(context, number, context.store.assignment(assignment))
+
+
+JUDGE_FAILED = "JUDGE_FAILED"
+_TIME_REVERSED = "time_reversed"
+_MAX_ROLLOUTS = 6
+"""Rollouts of which a repaired judge is checked, and that are played backwards."""
+
+
+def judge_by_code(context: SessionContext, number: int, assignment: str, judge: Code) -> Code:
+    """Judge the last checkpoints of an assignment by code; return the judge that did it, repaired where it failed.
+
+    After a repair all checkpoints are judged again, so that a curve has one judge.
+
+    :raises FailedPrecondition: JUDGE_REJECTED when its author cannot repair a judge that fails.
+    """
+    first = judge
+    while True:
+        result = _judge_rollouts(context, number, assignment, judge, everything=judge.source != first.source)
+        failures, rollouts = _failures(result), list(result["rollouts"])
+        if not failures:
+            failures = _backwards(context, number, assignment, judge, rollouts)
+            if not failures:
+                return judge
+            if not may_repair(context, judge):
+                return _warn_unsound(context, number, assignment, judge, failures)
+        try:
+            judge, _ = pass_check(
+                context, number, "judge", repair_code(context, number, "judge", judge, failures), rollouts=rollouts
+            )
+        except FailedPrecondition as error:
+            if error.reason != "JUDGE_REJECTED" or result["failure"]:
+                raise
+            # Its repairs are used up: a later one would have the name of an earlier one.
+            spent = replace(judge, repairs=context.engine.settings.max_repairs)
+            return _warn_unsound(context, number, assignment, spent, failures)
+        _record_repair(context, number, judge)
+
+
+def _judge_rollouts(context: SessionContext, number: int, assignment: str, judge: Code, *, everything: bool) -> Json:
+    """Judge by code; return the rollouts to check the judge on, and its failure if it failed."""
+
+    def work() -> Json:
+        try:
+            members = judging.judge_checkpoints(context, assignment, judge.source, everything=everything)
+        except FailedPrecondition as error:
+            if error.reason != JUDGE_FAILED:
+                raise
+            names = [name for name in error.metadata.get("rollouts", "").split(",") if name]
+            failure = {key: error.metadata.get(key, "") for key in ("rule", "line", "failure", "seen", "episode")}
+            return {"rollouts": names[:_MAX_ROLLOUTS], "failure": {**failure, "message": error.message}}
+        return {"rollouts": _passing(members, threshold=context.spec.pass_threshold)[:_MAX_ROLLOUTS], "failure": None}
+
+    part = assignment.rpartition("/")[2]
+    return context.step(f"judge:{number}:{part}:code:{judge.version}", work)
+
+
+def _failures(result: Json) -> list[ev.CheckFailure]:
+    failed = result["failure"]
+    if not failed:
+        return []
+    seen = "; ".join(part for part in (failed["seen"], f"the rollout: {failed['episode']}") if part)
+    message = f"on a rollout of a trained policy: {failed['failure'] or failed['message']}"
+    return [ev.CheckFailure(rule=failed["rule"], line=int(failed["line"] or 0), message=message, seen=seen)]
+
+
+def _passing(members: Sequence[v1.Member], *, threshold: float) -> list[str]:
+    """Return the median rollouts of last checkpoints that pass."""
+    return [
+        rollout.artifact
+        for member in members
+        for rollout in aggregate.deciding(member).rollouts
+        if rollout.label == "median" and rollout.judgment.score >= threshold
+    ]
+
+
+def _backwards(
+    context: SessionContext, number: int, assignment: str, judge: Code, rollouts: Sequence[str]
+) -> list[ev.CheckFailure]:
+    """Return the failures of the judge on passing rollouts that are played backwards, where direction matters."""
+    if _TIME_REVERSED not in judge.controls or not rollouts:
+        return []
+    tag = f":{assignment.rpartition('/')[2]}"
+    return list(check(context, number, "judge", judge, rollouts=rollouts, tag=tag).failures)
+
+
+def _warn_unsound(
+    context: SessionContext, number: int, assignment: str, judge: Code, failures: Sequence[ev.CheckFailure]
+) -> Code:
+    """Return the judge as it is, with a warning: it judged every rollout, so its scores stand."""
+    message = f"the judge is used although it fails a check on trained rollouts: {findings_line(failures)}"[:1000]
+    key = f"unsound/{assignment}"
+    context.step(
+        f"warn:judge:{number}:{assignment.rpartition('/')[2]}",
+        lambda: context.store.warn("JUDGE_UNSOUND", message, iteration=number, key=key),
+    )
+    return judge
+
+
+def _record_repair(context: SessionContext, number: int, judge: Code) -> None:
+    """Write the repaired judge to the iteration in which it was repaired."""
+
+    def write() -> None:
+        write_judge(context, number, judge)
+        explanation = judge.explanations[-1] if judge.explanations else ""
+        message = f"the judge failed on trained rollouts and was repaired: {explanation}"[:1000]
+        context.store.warn("JUDGE_REPAIRED", message, iteration=number, key=f"judge-repaired/{number}/{judge.version}")
+
+    context.step(f"judge-repaired:{number}:{judge.version}", write)
+
+
+def write_judge(context: SessionContext, number: int, judge: Code) -> None:
+    """Write a judge's files to an iteration's folder. In a step."""
+    context.put_text(number, "judge.py", judge.source)
+    context.put_json(number, "judge.json", {"author": judge.author, "null_controls": list(judge.controls)})
+
+
+def select_checkpoints(context: SessionContext, number: int, training: str, judge: Code, *, reward_source: str) -> Code:
+    """Choose each member's checkpoint in a training that code has judged.
+
+    :return: the judge, which may have been repaired.
+    """
+    if context.spec.reward.checkpoint != v1.CHECKPOINT_CHOICE_BEST:
+        return judge
+    part = training.rpartition("/")[2]
+    chosen = context.step(f"checkpoints:{number}:{part}", lambda: better_checkpoints(context.store.members(training)))
+    if not chosen:
+        return judge
+    again = score_checkpoints(context, number, training, chosen, reward_source=reward_source)
+    used = judge_by_code(context, number, again, judge)
+    if used.source != judge.source:
+        used = judge_by_code(context, number, training, used)
+    context.step(f"select:{number}:{part}", lambda: _select(context, training, again))
+    return used
+
+
+def better_checkpoints(members: Sequence[v1.Member]) -> dict[str, int]:
+    """Return the steps of members' best checkpoints by id, where they score higher than the last ones; of equals the latest."""
+    chosen = {}
+    for member in members:
+        scored = [(aggregate.checkpoint_score(entry), entry.env_step) for entry in member.evaluations]
+        judged = [(score, step) for score, step in scored if score is not None]
+        if member.HasField("failure") or not member.policy or not judged:
+            continue
+        score, step = max(judged)
+        last = judged[-1][0]
+        if score > last:
+            chosen[member.name.rpartition("/")[2]] = step
+    return chosen
+
+
+def _select(context: SessionContext, training: str, again: str) -> Json:
+    """Choose the checkpoints that score higher than the last ones on as many episodes; return their steps by member."""
+    threshold = context.spec.pass_threshold
+    trained = {member.name.rpartition("/")[2]: member for member in context.store.members(training)}
+    steps = {}
+    for played in context.store.members(again):
+        ident = played.name.rpartition("/")[2]
+        before = aggregate.member_judgment(trained[ident], threshold=threshold)
+        if not played.policy or aggregate.member_judgment(played, threshold=threshold).score <= before.score:
+            continue
+        evaluation = aggregate.deciding(played)
+        context.store.choose_checkpoint(training, ident, evaluation, policy=played.policy)
+        steps[ident] = evaluation.env_step
+    return steps

@@ -24,22 +24,18 @@ from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import (
     authoring,
     configs,
-    durations,
+    estimates,
     judgment,
     on_device,
-    replay,
     revising,
-    selecting,
     spec,
     tools,
-    trained_judge,
     training,
     warm_starts,
 )
-from dressage_orchestrator.methods.reward.code import Code, checked, repaired, shown
-from dressage_orchestrator.methods.reward.naming import trainings
-from dressage_orchestrator.methods.reward.prescreening import prescreen
-from dressage_orchestrator.methods.reward.reviewing import reviewed
+from dressage_orchestrator.methods.reward.code import Code, findings_line, pass_check, repair_code
+from dressage_orchestrator.methods.reward.history import trainings
+from dressage_orchestrator.methods.reward.screening import prescreen
 from dressage_orchestrator.methods.reward.spec import has_code_judge
 from dressage_orchestrator.models import USER
 
@@ -68,7 +64,7 @@ class RewardProposal(Proposal):
 
 
 class RewardMethod(Method):
-    """See `lifecycle.method.Method`."""
+    """Rewards in Python, trained with PPO or SAC and judged by code, video or both."""
 
     name = "reward"
     spec_type: type[Message] = v1.RewardSpec
@@ -83,7 +79,7 @@ class RewardMethod(Method):
 
     def check_machine(self, full: v1.SessionSpec, machine: Machine) -> None:
         """Refuse replay buffers that do not fit."""
-        replay.check(full, machine)
+        configs.check_replay_memory(full, machine)
 
     def refusal_to_continue(self, full: v1.SessionSpec) -> str:
         """Return why the backend and the algorithm cannot continue from a policy; empty if they can."""
@@ -101,7 +97,7 @@ class RewardMethod(Method):
         """Return the expected seconds of an iteration, from a measured session or from earlier runs' speed or the preset's."""
         if estimate.measured and known is None:
             return estimate.measured_core_seconds / max(1, cores)
-        return durations.iteration_seconds(
+        return estimates.iteration_seconds(
             full,
             env_steps=estimate.measured_env_steps if estimate.measured else estimate.env_steps,
             evaluation_env_steps=estimate.evaluation_env_steps,
@@ -114,7 +110,7 @@ class RewardMethod(Method):
         environment = full.environment.removeprefix("environments/")
         report = await judge.check(judge_pb.CheckRequest(environment=environment, reward_source=text))
         if not report.ok:
-            message = f"proposal_source does not pass its check: {shown(report.failures)}"
+            message = f"proposal_source does not pass its check: {findings_line(report.failures)}"
             raise InvalidArgument(message, field="proposal_source", reason="REWARD_REJECTED")
 
     async def device_obstacle(self, full: v1.SessionSpec, *, judge: JudgeClient) -> DeviceObstacle:
@@ -135,7 +131,7 @@ class RewardMethod(Method):
         report = await judge.check(request)
         if not report.ok or report.traceable:
             return caution
-        text = shown(report.obstacles)
+        text = findings_line(report.obstacles)
         if report.HasField("traceable"):
             return DeviceObstacle(text, moves=True)
         unknown = f"{text}; a training whose reward cannot moves to CPU cores when it starts"
@@ -159,7 +155,7 @@ class RewardMethod(Method):
 
 
 class RewardSession:
-    """See `lifecycle.method.MethodSession`."""
+    """One session's rewards and its judge."""
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
@@ -175,7 +171,7 @@ class RewardSession:
             self._set_judge(authoring.author_judge(self._context))
 
     def _set_judge(self, judge: Code) -> None:
-        self._judge = checked(self._context, 1, "judge", judge)[0]
+        self._judge = pass_check(self._context, 1, "judge", judge)[0]
 
     def restore(self, number: int) -> RewardProposal | None:
         """Return the reward whose training an earlier epoch began."""
@@ -196,32 +192,32 @@ class RewardSession:
     def adopt(self, number: int, directions: Directions) -> RewardProposal:
         """Return a person's reward."""
         self._require_judge()
-        return RewardProposal.of(revising.directed(self._context, number, directions))
+        return RewardProposal.of(revising.directed_reward(self._context, number, directions))
 
     def propose(self, number: int) -> RewardProposal:
         """Return the first reward, and the judge with it."""
         reward, judge = authoring.author_first(self._context)
-        written = reviewed(self._context, number, {"reward": reward} | ({"judge": judge} if judge else {}))
+        written = authoring.review_code(self._context, number, {"reward": reward} | ({"judge": judge} if judge else {}))
         if "judge" in written:
             self._set_judge(written["judge"])
         return RewardProposal.of(written["reward"])
 
     def revise(self, number: int, directions: Directions) -> RewardProposal:
         """Return the reviser's reward."""
-        reward = revising.revised(self._context, number, directions)
-        return RewardProposal.of(reviewed(self._context, number, {"reward": reward})["reward"])
+        reward = revising.revised_reward(self._context, number, directions)
+        return RewardProposal.of(authoring.review_code(self._context, number, {"reward": reward})["reward"])
 
     def check(self, number: int, proposal: Proposal) -> RewardProposal:
         """Return the reward once it passes its check and does not order stored trajectories backwards."""
         assert isinstance(proposal, RewardProposal)
         reward, rounds = proposal.reward, 0
         while True:
-            reward, report = checked(self._context, number, "reward", reward)
+            reward, report = pass_check(self._context, number, "reward", reward)
             self._settle(number, reward, report, proposal.tries)
             failure = prescreen(self._context, number, reward, self._judge, rounds=rounds)
             if failure is None:
                 return RewardProposal.of(reward, tries=proposal.tries)
-            reward, rounds = repaired(self._context, number, "reward", reward, [failure]), rounds + 1
+            reward, rounds = repair_code(self._context, number, "reward", reward, [failure]), rounds + 1
             enter(self._context, number, v1.PHASE_CHECK)
 
     def edited(self, proposal: Proposal, text: str) -> RewardProposal:
@@ -244,7 +240,7 @@ class RewardSession:
                 raise training.failure_of(row)
             # The reward broke on states that the check did not cover: one more failure to repair.
             seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
-            mended = repaired(context, number, "reward", reward, [seen])
+            mended = repair_code(context, number, "reward", reward, [seen])
             return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
         if judge is None and context.spec.reward.train_only:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
@@ -253,7 +249,7 @@ class RewardSession:
         try:
             source = self._judged_by_code(number, row.name)
             if self._judge is not None:
-                self._judge = selecting.select_checkpoints(
+                self._judge = judgment.select_checkpoints(
                     context, number, row.name, self._judge, reward_source=reward.source
                 )
                 source = self._judge.source
@@ -276,7 +272,7 @@ class RewardSession:
         """Have code judge an assignment; return the judge's source, empty if only video judges."""
         if self._judge is None:
             return ""
-        self._judge = trained_judge.judged_by_code(self._context, number, assignment, self._judge)
+        self._judge = judgment.judge_by_code(self._context, number, assignment, self._judge)
         return self._judge.source
 
     def conclude(self) -> None:
@@ -327,7 +323,7 @@ class RewardSession:
             iteration = context.store.update_iteration(number, changes, paths)
             context.put_text(number, "reward.py", reward.source)
             if judge is not None:
-                trained_judge.write_judge(context, number, judge)
+                judgment.write_judge(context, number, judge)
             context.put_json(number, "proposal.json", proposal_json(iteration))
 
         context.step(f"settle:{number}:{tries}:{reward.version}", settle)

@@ -13,7 +13,7 @@ from dressage.training.preset import device_preset, load_preset
 
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle.context import SessionContext
-from dressage_orchestrator.methods.reward.code import shown
+from dressage_orchestrator.methods.reward.code import findings_line
 from dressage_orchestrator.methods.reward.spec import continues
 
 _BATCH = ("num_envs", "num_steps", "minibatch_size", "epochs")
@@ -76,7 +76,7 @@ def obstacle(context: SessionContext, report: judge_pb.CheckResponse) -> str:
     """Return why a reward that passed its check trains on CPU cores although the session's pool has devices; else empty."""
     if not requested(context) or not report.HasField("traceable") or report.traceable:
         return ""
-    return shown(report.obstacles)
+    return findings_line(report.obstacles)
 
 
 def requested(context: SessionContext) -> bool:

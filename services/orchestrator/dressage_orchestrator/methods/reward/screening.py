@@ -1,4 +1,4 @@
-"""Whether a new reward orders stored trajectories as their judgments do, before it is trained. Pure.
+"""Scores stored trajectories with a checked reward before training; a reward that orders them backwards goes to its author.
 
 The screening compares returns (sums over the episode, which training raises) with judgments. An episode that was cut short,
 such as a shipped control, is extrapolated at its mean reward; one that the environment ended counts as it is. A reward that
@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from dressage.api.internal.v1 import judge_service_pb2 as judge_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
+from dressage.errors import DressageError
 from dressage.statistics import spearman
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from dressage_orchestrator import metrics
+from dressage_orchestrator.lifecycle.context import Json, SessionContext
+from dressage_orchestrator.methods.reward import history
+from dressage_orchestrator.methods.reward.code import Code
+from dressage_orchestrator.methods.reward.spec import env_steps_per_iteration
+from dressage_orchestrator.methods.reward.training import steps_of
+from dressage_orchestrator.models import TEMPLATE, USER
 
 MAX_ROUNDS = 2
 """How often a reward goes back to its author."""
@@ -36,7 +46,7 @@ class Scored:
     description: str = ""
 
 
-def stored(members: Mapping[int, Sequence[v1.Member]]) -> dict[str, float]:
+def judged_rollouts(members: Mapping[int, Sequence[v1.Member]]) -> dict[str, float]:
     """Return judged rollouts of earlier iterations with their scores: of all where there are few, else an even choice by score.
 
     A person's label stands for the judge's score, where there is one.
@@ -65,7 +75,7 @@ def score_of(rollout: v1.Rollout) -> float:
     return rollout.judgment.score
 
 
-def pairs(answer: judge_pb.ScoreResponse, scores: Mapping[str, float]) -> list[Scored]:
+def scored_pairs(answer: judge_pb.ScoreResponse, scores: Mapping[str, float]) -> list[Scored]:
     """Return the answer's trajectories that have a judgment."""
     scored = []
     longest = max((entry.steps for entry in answer.scored), default=0)
@@ -97,16 +107,16 @@ def screen(scored: Sequence[Scored], *, rounds: int) -> v1.Screening:
     return screening
 
 
-def failure(scored: Sequence[Scored], screening: v1.Screening) -> ev.CheckFailure:
+def screening_failure(scored: Sequence[Scored], screening: v1.Screening) -> ev.CheckFailure:
     """Return the author's report on a reward that orders trajectories backwards: the numbers of the extremes."""
     ordered = sorted(scored, key=lambda entry: entry.judged)
     half = _SHOWN // 2
-    shown = [*ordered[:half], *ordered[-half:]]
+    extremes = [*ordered[:half], *ordered[-half:]]
     rows = [
         f"judged {entry.judged:.2f}, return {entry.returned:.4g} ("
         + ", ".join(f"{name} {value:.4g}" for name, value in entry.terms.items())
         + f"){'; ' + entry.description if entry.description else ''}"
-        for entry in shown
+        for entry in extremes
     ]
     message = (
         f"on {screening.trajectories} stored trajectories the reward's returns and the judgments agree by a rank correlation "
@@ -114,3 +124,56 @@ def failure(scored: Sequence[Scored], screening: v1.Screening) -> ev.CheckFailur
         "wrong sign, for a penalty that accrues with each step of a long good episode, for a term that outweighs the others"
     )
     return ev.CheckFailure(rule="pre-screening", message=message, seen=" | ".join(rows))
+
+
+def prescreen(
+    context: SessionContext, number: int, reward: Code, judge: Code | None, *, rounds: int
+) -> ev.CheckFailure | None:
+    """Screen the reward and record the result; return what its author is to repair, None if it is to be trained.
+
+    :param rounds: how often this iteration's reward was sent back.
+    """
+    if judge is None:
+        return None
+    source = judge.source
+    name = f"screen:{number}:{reward.version}"
+    seen = context.step(name, lambda: _screen(context, number, reward, source, rounds))
+    return ParseDict(seen["failure"], ev.CheckFailure()) if seen["failure"] else None
+
+
+def _screen(context: SessionContext, number: int, reward: Code, judge_source: str, rounds: int) -> Json:
+    scores = judged_rollouts(history.read(context.store, number).members)
+    request = judge_pb.ScoreRequest(environment=context.environment, reward_source=reward.source, rollouts=list(scores))
+    request.judge_source = judge_source
+    try:
+        answer = context.call(context.engine.judge.score(request))
+    except DressageError as error:
+        # Screening only saves compute: without it, the training shows the same later.
+        context.log.warning("not screened", iteration=number, reason=error.reason, message=error.message)
+        return {"failure": None}
+    pairs = scored_pairs(answer, scores)
+    result = screen(pairs, rounds=rounds)
+    back = result.inverted and rounds < MAX_ROUNDS and reward.author not in (USER, TEMPLATE)
+    back = back and reward.repairs < context.engine.settings.max_repairs
+    _record(context, number, reward, result, back=back)
+    return {"failure": MessageToDict(screening_failure(pairs, result)) if back else None}
+
+
+def _record(context: SessionContext, number: int, reward: Code, result: v1.Screening, *, back: bool) -> None:
+    store, tag = context.store, f"{number}:{reward.version}"
+    changes = v1.Iteration(reward=v1.RewardProposal(screening=result))
+    iteration = store.update_iteration(number, changes, ["reward.screening"])
+    if back:
+        settings = context.spec.reward
+        saved = len(iteration.reward.configs) * settings.seeds * steps_of(context.spec, iteration)
+        saved = saved or env_steps_per_iteration(context.spec)
+        if store.add_saved_steps(saved, key=f"saved/{tag}"):
+            metrics.ENV_STEPS_SAVED.labels(context.environment).inc(saved)
+    screened = ev.Screened(screening=result, outcome="rejected" if back else "trained")
+    store.emit(ev.Event(screened=screened), iteration=number, key=f"screened/{tag}")
+    if result.inverted and not back:
+        message = (
+            f"the reward orders {result.trajectories} stored trajectories backwards (rank correlation "
+            f"{result.agreement:.2f}); it is trained nevertheless"
+        )
+        store.warn("SCREENED_BACKWARDS", message, iteration=number, key=f"screened/{tag}")

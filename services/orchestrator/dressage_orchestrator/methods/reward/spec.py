@@ -17,8 +17,7 @@ from dressage.training.preset import load_preset
 from dressage_orchestrator.lifecycle.method import Estimate, Load
 from dressage_orchestrator.lifecycle.role_models import model_of
 from dressage_orchestrator.methods.reward.course import PATIENCE
-from dressage_orchestrator.methods.reward.durations import kind_of_run, load_of
-from dressage_orchestrator.methods.reward.model_calls import model_calls
+from dressage_orchestrator.methods.reward.estimates import kind_of_run, load_of, model_calls
 from dressage_orchestrator.models import is_language_model
 from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 

@@ -19,8 +19,7 @@ from google.protobuf.json_format import MessageToDict
 
 from dressage_orchestrator.clients import Tool
 from dressage_orchestrator.lifecycle import lessons
-from dressage_orchestrator.methods.reward import trends
-from dressage_orchestrator.methods.reward.history import History
+from dressage_orchestrator.methods.reward.history import PARTS, History, merge_trends, trend_text
 
 _MAX_ROLLOUTS = 60
 _MAX_COURSE = 50
@@ -287,9 +286,9 @@ def dynamics(history: History, number: int) -> str:
         lines.append(f"config {member.config} seed {member.seed}: return by env step {course or 'none'}{broke}")
     for config in dict.fromkeys(member.config for member in members):
         group = [member for member in members if member.config == config]
-        if trend := trends.merged([entry for entry in map(history.trend, group) if entry]):
-            over = f"means over {trends.PARTS} parts of the training, first to last"
-            lines.append(f"config {config}, metrics over all seeds ({over}): {trends.text(trend)}")
+        if trend := merge_trends([entry for entry in map(history.trend, group) if entry]):
+            over = f"means over {PARTS} parts of the training, first to last"
+            lines.append(f"config {config}, metrics over all seeds ({over}): {trend_text(trend)}")
         else:
             last = (", ".join(f"{name} {value:.4g}" for name, value in sorted(m.metrics.items())) for m in group)
             lines.append(f"config {config}, last metrics by seed: {'; '.join(last)}")

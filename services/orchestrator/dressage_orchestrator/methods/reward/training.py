@@ -17,8 +17,8 @@ from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.methods.reward import on_device, warm_starts
 from dressage_orchestrator.methods.reward.course import Course
-from dressage_orchestrator.methods.reward.durations import kind_of_run, load_of
-from dressage_orchestrator.methods.reward.naming import TRAINING
+from dressage_orchestrator.methods.reward.estimates import kind_of_run, load_of
+from dressage_orchestrator.methods.reward.history import TRAINING
 from dressage_orchestrator.methods.reward.spec import may_stop_early, most_steps
 from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 

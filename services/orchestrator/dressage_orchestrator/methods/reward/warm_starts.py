@@ -20,7 +20,7 @@ from dressage.api.v1 import session_pb2 as v1
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle.context import SessionContext
-from dressage_orchestrator.methods.reward.naming import trainings
+from dressage_orchestrator.methods.reward.history import trainings
 from dressage_orchestrator.methods.reward.spec import continues, hyperparameters
 from dressage_orchestrator.models import USER
 
