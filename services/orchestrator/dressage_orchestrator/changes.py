@@ -20,7 +20,7 @@ SHARED_SECONDS, OWN_SECONDS = 0.5, 5.0
 """Seconds between two queries, where other servers change sessions, and where only this one does."""
 
 
-def changed(before: dict[str, object], now: dict[str, object]) -> set[str]:
+def difference(before: dict[str, object], now: dict[str, object]) -> set[str]:
     """Return the ids of the sessions that differ, or that are active in only one of two states."""
     return {ident for ident in before.keys() | now.keys() if before.get(ident) != now.get(ident)}
 
@@ -45,7 +45,7 @@ async def follow(database: Database, notifier: Notifier, wakeups: Wakeups) -> No
         except Exception:
             log.exception("changes are read later")
             continue
-        moved = changed(before, now)
+        moved = difference(before, now)
         before = now
         wakeups.stir(moved)
         notifier.publish(

@@ -23,7 +23,7 @@ from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFou
 from dressage.sandbox.machine import Machine
 from dressage.serving.access import current_principal
 
-from dressage_orchestrator import resource_names, threads
+from dressage_orchestrator import models, resource_names, threads
 from dressage_orchestrator.clients import AgentClient, JudgeClient, configured
 from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import events, idempotency, retention, sessions, trainings
@@ -31,7 +31,6 @@ from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.device_pools import NO_DEVICES, DevicePools, Offer, faster, offer_of
 from dressage_orchestrator.launch.local import available_cores
-from dressage_orchestrator.lifecycle import role_models
 from dressage_orchestrator.lifecycle.method import Estimate, Method, RoleCalls
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.workflows import Workflows
@@ -191,8 +190,8 @@ class Sessions:
             raise InvalidArgument(field="spec.budget.wall_time", value="0 s", expected="a positive duration, or none")
         method.validate(full)
         method.check_machine(full, self._machine(full.pool))
-        role_models.check(full)
-        language_models = [await self._check_model(full, entry) for entry in role_models.models_of(full)]
+        models.check(full)
+        language_models = [await self._check_model(full, entry) for entry in models.models_of(full)]
         return full, any(language_models)
 
     async def _check_model(self, spec: v1.SessionSpec, entry: v1.RoleModel) -> bool:
@@ -249,7 +248,7 @@ class Sessions:
                 more = request.additional_iterations or int(done >= entry.spec.max_iterations)
                 entry.spec.max_iterations += more
                 _extend_budget(entry.spec.budget, request.budget)
-                uses_model = any(is_language_model(model.model) for model in role_models.models_of(entry.spec))
+                uses_model = any(is_language_model(model.model) for model in models.models_of(entry.spec))
                 self.quotas.admit(tx, entry.owner, entry.spec, uses_model=uses_model, resumed=session)
                 entry.ClearField("exhaustion_reason")
 
@@ -389,11 +388,11 @@ class Sessions:
         """Add the numbers of model calls and their prices to an estimate."""
         totals, dollars, priced = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], True
         for calls in part.by_role():
-            chosen = role_models.model_of(spec, calls.role)
+            chosen = models.model_of(spec, calls.role)
             described = None if chosen.model == TEMPLATE else await self._agent.describe(chosen.model, chosen.api_base)
             if described is None or not described.language_model:
                 continue
-            if role_models.GROUPS.get(calls.role) == role_models.VIDEO and not described.supports_images:
+            if models.GROUPS.get(calls.role) == models.VIDEO and not described.supports_images:
                 continue
             price = _price(described, calls)
             priced = priced and price is not None

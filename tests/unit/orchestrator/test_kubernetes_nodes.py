@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dressage_orchestrator.launch.kubernetes import nodes
+from dressage_orchestrator.launch.kubernetes import pools
 from dressage_orchestrator.launch.kubernetes.client import ClusterError
 from dressage_orchestrator.launch.kubernetes.pools import Pool
 
@@ -31,7 +31,7 @@ def node(gpus: str | None, **labels: str) -> dict[str, Any]:
     ],
 )
 def test_a_node_counts_by_its_labels_and_all_its_gpus(present: list[dict[str, Any]], problem: str) -> None:
-    problem_text = nodes.problem_of("gpu", GPU, present)
+    problem_text = pools.node_problem("gpu", GPU, present)
     assert (problem_text == "") == (problem == "") and problem in problem_text
     if problem_text:
         assert problem_text.startswith("pool 'gpu' asks for nvidia.com/gpu: 2")

@@ -8,14 +8,14 @@ import pytest
 from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
+from dressage_orchestrator.lifecycle.report import CONFIRMATION_SEED
 from dressage_orchestrator.methods.code import candidates as logic
 from dressage_orchestrator.methods.code import evaluating
 from dressage_orchestrator.methods.code import spec as settings
+from dressage_orchestrator.methods.code.authoring import trials
 from dressage_orchestrator.methods.code.candidates import Candidate
-from dressage_orchestrator.methods.code.history import trials
 from dressage_orchestrator.methods.code.method import CodeMethod
 from dressage_orchestrator.methods.code.selecting import Contender, choose
-from dressage_orchestrator.seeds import CONFIRMATION_SEED
 from hypothesis import given
 from hypothesis import strategies as st
 

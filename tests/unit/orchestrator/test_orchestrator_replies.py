@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.errors import DressageError, FailedPrecondition, Internal, Unavailable
-from dressage_orchestrator.lifecycle import replies as module
+from dressage_orchestrator.lifecycle import conversations as module
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outcome import Interrupted
 from dressage_orchestrator.lifecycle.wakeups import Wakeups

@@ -10,7 +10,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition, Internal, InvalidArgument, ResourceExhausted, Unavailable
 from dressage.sdk.arguments import by_role
 from dressage.serving.costs import attach_cost, cost_of
-from dressage_orchestrator.lifecycle import role_models
+from dressage_orchestrator import models
 from dressage_orchestrator.lifecycle.outages import Wait, through_outages, with_cost_of_all
 
 from tests.fakes.options import spec_of
@@ -21,7 +21,7 @@ def options(**more):
 
 
 def chosen(spec, role):
-    entry = role_models.model_of(spec, role)
+    entry = models.model_of(spec, role)
     return entry.model, entry.thinking, entry.api_base
 
 
@@ -36,7 +36,7 @@ def test_the_role_decides_then_its_group_then_the_session():
     assert chosen(spec, "judge_author") == ("anthropic/b", "max", "")
     assert chosen(spec, "video_judge") == chosen(spec, "video") == ("gemini/c", "low", "http://v")
     assert chosen(spec, "code_reviewer") == ("openai/a", "low", "")
-    assert [(e.model, e.api_base) for e in role_models.models_of(options(model=["a", "judge=b", "reviser=b"]))] == [
+    assert [(e.model, e.api_base) for e in models.models_of(options(model=["a", "judge=b", "reviser=b"]))] == [
         ("a", ""),
         ("b", ""),
     ]
@@ -49,10 +49,10 @@ def test_two_values_for_a_role_are_refused(values):
 
 
 def test_an_unknown_role_is_refused_with_those_that_exist():
-    role_models.check(options(model=["a", "judge=b", "video=c", "reviser=d"]))
+    models.check(options(model=["a", "judge=b", "video=c", "reviser=d"]))
     for name in ("video_judge", "jugde"):
         with pytest.raises(InvalidArgument, match="judge, judge_author"):
-            role_models.check(options(model=["a", f"{name}=b"]))
+            models.check(options(model=["a", f"{name}=b"]))
 
 
 class Provider:

@@ -72,8 +72,8 @@ def test_the_video_correction_keeps_scores_in_range_and_in_order(
 
 
 def test_among_equal_scores_the_diagnosis_of_the_video_is_used() -> None:
-    assert aggregate.pooled([judged(0.6), judged(1.0, 0.6)], threshold=0.7).diagnosis.endswith("the lowest: seen")
-    assert aggregate.pooled([judged(0.5), judged(1.0, 0.6)], threshold=0.7).diagnosis.endswith("the lowest: measured")
+    assert aggregate.pool([judged(0.6), judged(1.0, 0.6)], threshold=0.7).diagnosis.endswith("the lowest: seen")
+    assert aggregate.pool([judged(0.5), judged(1.0, 0.6)], threshold=0.7).diagnosis.endswith("the lowest: measured")
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

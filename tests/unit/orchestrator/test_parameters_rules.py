@@ -11,8 +11,8 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import Trajectory, load_check_trajectories
 from dressage.errors import InvalidArgument
-from dressage_orchestrator.methods.parameters import METHOD, evidence, revision
-from dressage_orchestrator.methods.parameters.form import Form, as_text, key_of
+from dressage_orchestrator.methods.parameters import METHOD, evidence
+from dressage_orchestrator.methods.parameters.form import Form, as_text, bound_revision, key_of, limits_revision
 from dressage_orchestrator.methods.parameters.history import read
 from dressage_orchestrator.service import with_defaults
 from hypothesis import given, settings
@@ -33,7 +33,7 @@ def form_of(environment: str, profile: str = "corrected") -> Form:
 @given(pairs, st.floats(0.01, 10))
 def test_a_bounded_revision_changes_each_number_by_a_step(given_pairs: list[tuple[float, float]], step: float) -> None:
     before, after = zip(*given_pairs, strict=True)
-    kept_values = revision.bounded(before, after, step_size=step, choices=0)
+    kept_values = bound_revision(before, after, step_size=step, choices=0)
     for old, new, kept in zip(before, after, kept_values, strict=True):
         assert abs(kept - old) <= step + 1e-9
         assert abs(kept - new) <= abs(old - new) + 1e-9  # never away from the revision
@@ -44,14 +44,14 @@ def test_a_bounded_revision_changes_each_number_by_a_step(given_pairs: list[tupl
 @given(tables)
 def test_a_bounded_table_changes_in_one_entry_at_most(given_pairs: list[tuple[int, int]]) -> None:
     before, after = zip(*given_pairs, strict=True)
-    kept_values = revision.bounded(before, after, step_size=1, choices=4)
+    kept_values = bound_revision(before, after, step_size=1, choices=4)
     changed = [index for index, pair in enumerate(zip(before, kept_values, strict=True)) if pair[0] != pair[1]]
     assert changed == [index for index, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]][:1]
     assert all(kept_values[index] == after[index] for index in changed)
 
 
 def test_the_rule_applies_from_the_threshold_on() -> None:
-    assert revision.limits(480.0, 480.0) and not revision.limits(479.9, 480.0) and not revision.limits(500.0, None)
+    assert limits_revision(480.0, 480.0) and not limits_revision(479.9, 480.0) and not limits_revision(500.0, None)
 
 
 @settings(max_examples=30)
@@ -180,9 +180,9 @@ def test_the_history_has_winners_or_all_and_finds_repeats() -> None:
     second = iteration(2, ("search", 5.0), ("critic", 4.0), chosen=1)
     third = iteration(3, ("search", 9.0), chosen=1)
     history = read([first, second, third], before=3)
-    assert [trial.mean for trial in history.shown(losers=True)] == [1.0, 2.0, 3.0, 5.0, 4.0]
-    assert [trial.mean for trial in history.shown(losers=False)] == [1.0, 3.0, 5.0]
-    assert [trial.mean for trial in history.shown(losers=False, until=1)] == [1.0, 3.0]
+    assert [trial.mean for trial in history.prompt_trials(losers=True)] == [1.0, 2.0, 3.0, 5.0, 4.0]
+    assert [trial.mean for trial in history.prompt_trials(losers=False)] == [1.0, 3.0, 5.0]
+    assert [trial.mean for trial in history.prompt_trials(losers=False, until=1)] == [1.0, 3.0]
     latest, repeat = history.latest, history.evaluated((1.0, 2.0))
     assert latest is not None and latest.mean == 5.0 and repeat is not None and repeat.iteration == 1
     assert history.evaluated((1.0, 0.0)) is None, "a random candidate was played for one episode only"

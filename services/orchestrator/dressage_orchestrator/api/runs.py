@@ -23,7 +23,7 @@ from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
 from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.launch.controller import RunController
-from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
+from dressage_orchestrator.launch.kubernetes.status import REMEDIES
 from dressage_orchestrator.launch.protocol import Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 from dressage_orchestrator.notifications import Notifier

@@ -20,7 +20,7 @@ _MAX_REASONS = 1000
 _BY: Mapping[v1.JudgeKind.ValueType, str] = {v1.JUDGE_KIND_CODE: "code", v1.JUDGE_KIND_VIDEO: "video"}
 
 
-def pooled(judgments: Sequence[v1.Judgment], *, threshold: float, names: Sequence[str] = ()) -> v1.Judgment:
+def pool(judgments: Sequence[v1.Judgment], *, threshold: float, names: Sequence[str] = ()) -> v1.Judgment:
     """Average judgments; criteria are averaged by name, and the diagnosis quotes the rollout with the lowest score.
 
     :param threshold: score required of the mean to pass.
@@ -126,7 +126,7 @@ def checkpoint_score(evaluation: v1.Evaluation) -> float | None:
     return mean(scores) if scores else None
 
 
-def unjudged(reason: str) -> v1.Judgment:
+def no_judgment(reason: str) -> v1.Judgment:
     """Judgment of a member without rollouts."""
     return v1.Judgment(score=0.0, diagnosis=reason, failure_tags=["not_evaluated"])
 
@@ -171,10 +171,10 @@ def deciding(member: v1.Member) -> v1.Evaluation:
 def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
     """Judgment of a member: that of its deciding checkpoint."""
     if member.HasField("failure"):
-        return unjudged(f"seed {member.seed} was stopped: {member.failure.message}")
+        return no_judgment(f"seed {member.seed} was stopped: {member.failure.message}")
     evaluation = deciding(member)
     if not any(is_judged(rollout) for rollout in evaluation.rollouts):
-        entry = unjudged(f"seed {member.seed} has no {'judged ' if evaluation.rollouts else ''}rollouts")
+        entry = no_judgment(f"seed {member.seed} has no {'judged ' if evaluation.rollouts else ''}rollouts")
         entry.unjudged_rollouts = len(evaluation.rollouts)
         return entry
     return checkpoint_judgment(member, evaluation, threshold=threshold)
@@ -185,7 +185,7 @@ def checkpoint_judgment(member: v1.Member, evaluation: v1.Evaluation, *, thresho
     judged = [rollout for rollout in evaluation.rollouts if is_judged(rollout)]
     names = [f"{member.name.rpartition('/')[2]} {rollout.label}".strip() for rollout in judged]
     corrected = with_video_correction([rollout.judgment for rollout in judged])
-    whole = pooled(corrected, threshold=threshold, names=names)
+    whole = pool(corrected, threshold=threshold, names=names)
     whole.unjudged_rollouts = len(evaluation.rollouts) - len(judged)
     return whole
 

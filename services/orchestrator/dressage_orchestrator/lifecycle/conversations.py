@@ -1,7 +1,8 @@
 """Runs tasks of llm-agent within the remaining budget, counts their cost and appends their events.
 
 Concurrent tasks are one recorded step over journalled calls. A repetition after a crash sends the same requests, which are
-answered from the journal, independent of the order of replies.
+answered from the journal, independent of the order of replies. Where some replies may be missing (`replies`), a failed reply
+fails its candidate, not the session.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from collections.abc import Mapping, Sequence
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
-from dressage.errors import DressageError, ResourceExhausted
+from dressage.errors import DressageError, Internal, ResourceExhausted
 from dressage.serving.costs import cost_of
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import Tool, all_of
-from dressage_orchestrator.lifecycle import budget, service_calls
+from dressage_orchestrator.lifecycle import budget, outages
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.lifecycle.outages import with_cost_of_all
 from dressage_orchestrator.lifecycle.outcome import Exhausted
-from dressage_orchestrator.lifecycle.role_models import model_of
+from dressage_orchestrator.models import model_of
 
 BUDGET_REASON = "LLM_BUDGET_EXHAUSTED"
 CONCURRENT_TASKS = 8
@@ -81,7 +82,7 @@ def converse_each(
     async def run(task: agent_pb.Task) -> agent_pb.TaskResult:
         once = with_cost_of_all(lambda: context.engine.agent.converse(task, tools, waiting=waiting))
         async with slots:
-            return await service_calls.patiently(context, number, session, once)
+            return await outages.patiently(context, number, session, once)
 
     for task in tasks:
         _address(context, task)
@@ -97,7 +98,7 @@ def converse_each(
             context.store.record_reply(number, reply, key=f"replied/{task.key}")
     for answer in answers:
         if isinstance(answer, DressageError):
-            service_calls.raise_if_out_of_time(context, session, answer)
+            outages.raise_if_out_of_time(context, session, answer)
     return answers
 
 
@@ -133,3 +134,43 @@ def _summary(result: agent_pb.TaskResult) -> str:
     paragraph = text.strip().partition("\n\n")[0]
     line = " ".join(paragraph.split())
     return line if len(line) <= _MAX_SUMMARY else line[: _MAX_SUMMARY - 1] + "…"
+
+
+NO_REPLY = frozenset({"TEMPLATE_NO_SUCH_ROLE", "TEMPLATE_CANNOT_FIX"})
+"""Reasons of a recording that has no further reply, and of the built-in author."""
+NO_PROGRAMS = frozenset({"NO_RECORDED_PROGRAMS", "RECORDED_PROGRAMS_ENDED", "RECORDING_ENDED"})
+"""Reasons of recorded replies of programs that have no further one."""
+_UNUSABLE = NO_REPLY | NO_PROGRAMS | {"LLM_REPLY_UNUSABLE", "LLM_TASK_TIMEOUT", "LLM_TOOL_LOOP"}
+_REPETITIONS = 2
+"""How often tasks are repeated that failed for an error of Dressage or of a connection."""
+
+
+def is_lost(answer: agent_pb.TaskResult | DressageError) -> bool:
+    """Return whether an answer is an error that is not the reply's own, so that a repetition may have a reply."""
+    return isinstance(answer, DressageError) and answer.reason not in _UNUSABLE
+
+
+def replies(
+    context: SessionContext, number: int, tasks: Sequence[agent_pb.Task]
+) -> list[agent_pb.TaskResult | DressageError]:
+    """Return the result or the error of each task. Only inside a step.
+
+    Tasks that fail for an internal error are repeated, so that the proposals of a session do not depend on one; journalled
+    replies are not bought twice.
+
+    :raises Exhausted: when a budget is exhausted and there is no result.
+    :raises DressageError: when there is no result and an error is not that of one reply, for example a rejected key.
+    """
+    answers = converse_each(context, number, tasks)
+    for _ in range(_REPETITIONS):
+        failed = [index for index, answer in enumerate(answers) if isinstance(answer, Internal)]
+        if not failed:
+            break
+        repeated = converse_each(context, number, [tasks[index] for index in failed])
+        for index, answer in zip(failed, repeated, strict=True):
+            answers[index] = answer
+    errors = [answer for answer in answers if isinstance(answer, DressageError)]
+    if len(errors) == len(answers):
+        for error in filter(is_lost, errors):
+            raise session_error(error)
+    return answers

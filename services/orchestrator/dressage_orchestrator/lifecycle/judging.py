@@ -14,8 +14,8 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, FailedPrecondition
 from dressage.serving.costs import add_cost, cost_of
 
-from dressage_orchestrator import resource_names
-from dressage_orchestrator.lifecycle import aggregate, board, budget, role_models, service_calls
+from dressage_orchestrator import models, resource_names
+from dressage_orchestrator.lifecycle import aggregate, board, budget, outages
 from dressage_orchestrator.lifecycle.context import SessionContext
 from dressage_orchestrator.models import is_language_model
 
@@ -54,7 +54,7 @@ def judge_by_code(
     """Judge rollouts of an assignment by code and store the verdicts; returns the members. In a step."""
     request = _request(context, rollouts, judge_source)
     number = resource_names.parse_assignment(assignment).iteration
-    answer = service_calls.call(context, number, lambda: context.engine.judge.judge(request))
+    answer = outages.call(context, number, lambda: context.engine.judge.judge(request))
     return _record(context, assignment, answer)
 
 
@@ -102,7 +102,7 @@ def _judge_by_video(
     rollouts = deciding[:_MAX_VIDEO_ROLLOUTS]
     parts = resource_names.parse_assignment(assignment)
     request = _request(context, rollouts, judge_source)
-    chosen = role_models.model_of(context.spec, role_models.VIDEO)
+    chosen = models.model_of(context.spec, models.VIDEO)
     request.session, request.model = session.name, chosen.model
     request.thinking, request.api_base = chosen.thinking, chosen.api_base
     request.key = f"iterations/{parts.iteration}/judge/{parts.assignment}" + (
@@ -115,7 +115,7 @@ def _judge_by_video(
     request.remaining_budget.CopyFrom(budget.remaining(session))
     total = v1.Cost()
     try:
-        answer = service_calls.call(context, parts.iteration, lambda: context.engine.judge.judge(request))
+        answer = outages.call(context, parts.iteration, lambda: context.engine.judge.judge(request))
     except DressageError as error:
         answer = judge_pb.JudgeResponse()
         add_cost(total, cost_of(error))
@@ -186,7 +186,7 @@ def _without_video(spec: v1.SessionSpec) -> str:
     """Why the session does not use video; empty if it does. Built-in authors and recordings have no vision support."""
     if spec.video_judging == v1.VIDEO_JUDGING_NONE:
         return "the session does without video (video_judging none)"
-    model = role_models.model_of(spec, role_models.VIDEO).model
+    model = models.model_of(spec, models.VIDEO).model
     if not is_language_model(model):
         return f"{model} has no vision support"
     return ""

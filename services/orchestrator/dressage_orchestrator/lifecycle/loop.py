@@ -16,7 +16,7 @@ from dressage_orchestrator.database.store import Ending
 from dressage_orchestrator.lifecycle import cost_reconciliation, steering
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.delivery import deliver
-from dressage_orchestrator.lifecycle.method import Evaluated, Method, MethodSession, Proposal
+from dressage_orchestrator.lifecycle.method import EvaluationResult, Method, MethodSession, Proposal
 from dressage_orchestrator.lifecycle.outcome import BUDGETS, Cancelled, Exhausted, Outcome
 
 _STOPPED = frozenset({v1.SESSION_STATE_CANCELLED, v1.SESSION_STATE_FAILED})
@@ -112,7 +112,7 @@ def _propose(context: SessionContext, number: int, work: MethodSession) -> Propo
     return work.propose(number) if number == 1 else work.revise(number, directions)
 
 
-def _evaluate(context: SessionContext, number: int, work: MethodSession, proposal: Proposal) -> Evaluated:
+def _evaluate(context: SessionContext, number: int, work: MethodSession, proposal: Proposal) -> EvaluationResult:
     """Check, evaluate and, if it passes, confirm a proposal."""
     while True:
         if not proposal.settled:
@@ -121,7 +121,7 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
             if context.spec.approve_before_evaluation:
                 text = steering.await_approval(context, number, text=proposal.text, version=proposal.version)
                 if text is not None:
-                    proposal = work.edited(proposal, text)
+                    proposal = work.edit(proposal, text)
                     continue
         enter(context, number, v1.PHASE_EVALUATE)
         evaluated = work.evaluate(number, proposal)
@@ -143,7 +143,7 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
     return again
 
 
-def _emit_score(context: SessionContext, number: int, evaluated: Evaluated, *, confirmed: bool = False) -> None:
+def _emit_score(context: SessionContext, number: int, evaluated: EvaluationResult, *, confirmed: bool = False) -> None:
     """Append the event of an iteration's score."""
     if evaluated.score is None:
         return

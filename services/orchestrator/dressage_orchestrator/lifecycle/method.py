@@ -133,7 +133,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluationResult:
     """Result of an evaluation.
 
     :param passed: whether the score reaches the goal.
@@ -201,22 +201,22 @@ class MethodSession(Protocol):
         """
         ...
 
-    def edited(self, proposal: Proposal, text: str) -> Proposal:
+    def edit(self, proposal: Proposal, text: str) -> Proposal:
         """Return a person's replacement of a proposal that waits for approval; not checked yet."""
         return replace(proposal, text=text, version=f"{proposal.version}-edit")
 
-    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+    def evaluate(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Evaluate a checked proposal and record its score.
 
         :raises Exhausted: when a budget is insufficient.
         """
         ...
 
-    def confirm(self, number: int, proposal: Proposal) -> Evaluated:
+    def confirm(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Score a proposal that passed on fresh seeds, and record this score."""
         ...
 
-    def conclude(self) -> Evaluated | None:
+    def conclude(self) -> EvaluationResult | None:
         """Score the best policy once after the last iteration, also when a budget is exhausted; by default None.
 
         :return: the final score, and whether it reaches the goal; None if the method has no final score.

@@ -16,7 +16,14 @@ from dressage.statistics import bootstrap_interval, mean
 from dressage_orchestrator import metrics
 from dressage_orchestrator.lifecycle import assignments
 from dressage_orchestrator.lifecycle.context import SessionContext
-from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
+
+# Disjoint ranges of seeds: seeds of training and search are never used for evaluation or confirmation.
+TRAINING_SEED_LIMIT = 1_000_000
+"""Upper bound of seeds for training and search."""
+EVALUATION_SEED = 1_000_000
+"""First seed of evaluations."""
+CONFIRMATION_SEED = 2_000_000
+"""First seed of confirmations and reported scores."""
 
 _CANDIDATE = "best"
 _BLOCKS = 499

@@ -12,13 +12,13 @@ from typing import Protocol
 import structlog
 from dressage.errors import FailedPrecondition, Unavailable
 
-from dressage_orchestrator.launch.kubernetes import nodes
+from dressage_orchestrator.launch.kubernetes import pools
 from dressage_orchestrator.launch.kubernetes.client import ClusterClient, ClusterError, Json
 from dressage_orchestrator.launch.kubernetes.manifest import Installation, job_manifest, job_name
 from dressage_orchestrator.launch.kubernetes.pools import Pool
 from dressage_orchestrator.launch.kubernetes.reflector import Reflector
-from dressage_orchestrator.launch.kubernetes.remedies import REMEDIES
 from dressage_orchestrator.launch.kubernetes.status import (
+    REMEDIES,
     JobStatus,
     Stage,
     attempt_of,
@@ -253,7 +253,7 @@ class KubernetesLauncher:
             return
         problem = await self._node_problem(launch.pool, pool)
         if problem:
-            await self._fail(tracked, problem, reason=nodes.REASON, remedy=REMEDIES[nodes.REASON])
+            await self._fail(tracked, problem, reason=pools.NO_GPU_NODE, remedy=REMEDIES[pools.NO_GPU_NODE])
             return
         manifest = job_manifest(launch, pool, self._installation)
         wait = _FIRST_RETRY_SECONDS
@@ -280,7 +280,7 @@ class KubernetesLauncher:
         if not pool.devices or pool.nodes_on_demand:
             return ""
         try:
-            return nodes.problem_of(name, pool, await self._client.nodes())
+            return pools.node_problem(name, pool, await self._client.nodes())
         except ClusterError as error:
             self._log.warning("cannot list the nodes, so GPUs are not checked", pool=name, error=error.message)
             return ""

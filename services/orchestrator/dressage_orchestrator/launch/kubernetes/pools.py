@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -162,3 +163,42 @@ def parse_pools(value: object) -> dict[str, Pool]:
             expected = "names of lower-case letters, digits and hyphens, at most 63, that begin with a letter"
             raise InvalidArgument(field="pools", value=name, expected=expected)
     return pools
+
+
+Json = dict[str, Any]
+
+NO_GPU_NODE = "NO_GPU_NODE"
+
+
+def node_problem(pool_name: str, pool: Pool, nodes: Sequence[Json]) -> str:
+    """Return why no node can ever run a pod of a pool with GPUs; empty if one can, whether it is busy or not.
+
+    Nodes count by their labels and by what they have in all (``status.allocatable``).
+
+    :param nodes: all nodes of the cluster.
+    """
+    selected = [node for node in nodes if _labels(node).items() >= pool.node_selector.items()]
+    if any(_has(node, pool.devices) for node in selected):
+        return ""
+    request = ", ".join(f"{name}: {amount:g}" for name, amount in sorted(pool.devices.items()))
+    most = {name: max((_amount(node, name) for node in selected), default=0.0) for name in pool.devices}
+    largest = ", ".join(f"{name}: {amount:g}" for name, amount in sorted(most.items()))
+    labels = f" with the labels {pool.node_selector}" if pool.node_selector else ""
+    return (
+        f"pool {pool_name!r} asks for {request}, but none of {len(selected)} nodes{labels} has that much "
+        f"(the most on a node: {largest})"
+    )
+
+
+def _labels(node: Json) -> dict[str, str]:
+    return dict((node.get("metadata") or {}).get("labels") or {})
+
+
+def _has(node: Json, devices: dict[str, float]) -> bool:
+    return all(_amount(node, name) >= amount for name, amount in devices.items())
+
+
+def _amount(node: Json, name: str) -> float:
+    amounts = (node.get("status") or {}).get("allocatable") or {}
+    text = str(amounts.get(name, "0"))
+    return float(text) if text.isdecimal() else 0.0  # GPUs are counted in whole numbers

@@ -13,10 +13,9 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.errors import DressageError, InvalidArgument
 
 from dressage_orchestrator.clients import all_of
-from dressage_orchestrator.lifecycle import service_calls
+from dressage_orchestrator.lifecycle import outages
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, key_of
-from dressage_orchestrator.lifecycle.replies import replies
+from dressage_orchestrator.lifecycle.conversations import brief, key_of, replies
 from dressage_orchestrator.methods.code.candidates import Candidate, as_json, from_json
 
 REJECTED = "POLICY_REJECTED"
@@ -25,7 +24,7 @@ _CONCURRENT_CHECKS = 4
 _MAX_SHOWN_FAILURES = 5
 
 
-def settled(
+def pass_checks(
     context: SessionContext, number: int, candidates: Sequence[Candidate], fresh: Collection[int], *, tag: str
 ) -> list[Candidate]:
     """Check candidates; repair those that fail and check them again, until they pass or their repairs are used.
@@ -37,12 +36,12 @@ def settled(
     while fresh:
         current = _check(context, number, current, sorted(fresh), tag=f"{tag}:{turn}")
         fresh = [index for index in fresh if current[index].repairable(context.spec.code.repairs)]
-        current, fresh = repaired(context, number, current, fresh, tag=f"{tag}:{turn}")
+        current, fresh = repair_candidates(context, number, current, fresh, tag=f"{tag}:{turn}")
         turn += 1
     return current
 
 
-def repaired(
+def repair_candidates(
     context: SessionContext, number: int, candidates: Sequence[Candidate], broken: Sequence[int], *, tag: str
 ) -> tuple[list[Candidate], list[int]]:
     """Let the fixer repair failed candidates once, concurrently.
@@ -72,10 +71,10 @@ def _fix(context: SessionContext, number: int, broken: Sequence[Candidate], indi
         key = f"iterations/{number}/policy_fixer/{index + 1}/{candidate.repairs + 1}"
         requests.append(agent_pb.Task(key=key_of(context, key), fixer=fixer))
     answers = replies(context, number, requests)
-    return as_json([_fixed(candidate, answer) for candidate, answer in zip(broken, answers, strict=True)])
+    return as_json([_with_fix(candidate, answer) for candidate, answer in zip(broken, answers, strict=True)])
 
 
-def _fixed(candidate: Candidate, answer: agent_pb.TaskResult | DressageError) -> Candidate:
+def _with_fix(candidate: Candidate, answer: agent_pb.TaskResult | DressageError) -> Candidate:
     if isinstance(answer, DressageError):
         return replace(candidate, unrepairable=True)  # its own failure is more useful than the fixer's
     explanations = (*candidate.explanations, answer.fixed.explanation)
@@ -97,7 +96,7 @@ def _check(
             finished = ev.CheckFinished(subject="policy", ok=report.ok, failures=report.failures)
             context.store.emit(ev.Event(check_finished=finished), iteration=number, key=f"checked/{tag}/{index + 1}")
             candidate = candidates[index]
-            checked.append(candidate if report.ok else candidate.failed(REJECTED, shown(report.failures)))
+            checked.append(candidate if report.ok else candidate.failed(REJECTED, failure_lines(report.failures)))
         return as_json(checked)
 
     current = list(candidates)
@@ -118,7 +117,7 @@ async def _reports(context: SessionContext, number: int, sources: Sequence[str])
         request = judge_pb.CheckRequest(environment=context.environment, policy_source=source)
         request.act_seconds = context.spec.code.act_seconds
         async with slots:
-            return await service_calls.patiently(context, number, session, lambda: context.engine.judge.check(request))
+            return await outages.patiently(context, number, session, lambda: context.engine.judge.check(request))
 
     reports = []
     for answer in await all_of(*(check(source) for source in sources)):
@@ -131,7 +130,7 @@ async def _reports(context: SessionContext, number: int, sources: Sequence[str])
     return reports
 
 
-def shown(failures: Sequence[ev.CheckFailure]) -> str:
+def failure_lines(failures: Sequence[ev.CheckFailure]) -> str:
     """Return the first failures of a check, one a line."""
     more = [f"and {len(failures) - _MAX_SHOWN_FAILURES} more"] if len(failures) > _MAX_SHOWN_FAILURES else []
     return "\n".join([*map(_line, failures[:_MAX_SHOWN_FAILURES]), *more])

@@ -50,10 +50,10 @@ def evaluated(
     while True:
         current = _play(context, number, current, feedback, tag=f"{tag}:{turn}")
         broken = [i for i, entry in enumerate(current) if entry.repairable(context.spec.code.repairs)]
-        current, fresh = checking.repaired(context, number, current, broken, tag=f"{tag}:played:{turn}")
+        current, fresh = checking.repair_candidates(context, number, current, broken, tag=f"{tag}:played:{turn}")
         if not fresh:
             return current
-        current = checking.settled(context, number, current, fresh, tag=f"{tag}:played:{turn + 1}")
+        current = checking.pass_checks(context, number, current, fresh, tag=f"{tag}:played:{turn + 1}")
         turn += 1
 
 

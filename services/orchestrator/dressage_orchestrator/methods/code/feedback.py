@@ -16,12 +16,11 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, InvalidArgument
 
-from dressage_orchestrator.lifecycle import service_calls
+from dressage_orchestrator.lifecycle import outages
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, key_of
-from dressage_orchestrator.lifecycle.replies import replies
+from dressage_orchestrator.lifecycle.conversations import brief, key_of, replies
 from dressage_orchestrator.methods.code import spec as settings
-from dressage_orchestrator.methods.code.checking import shown
+from dressage_orchestrator.methods.code.checking import failure_lines
 
 MAX_REPAIRS = 3
 _FILE = "feedback.json"
@@ -98,7 +97,7 @@ class FeedbackClass:
         context = self._context
         request = judge_pb.CheckRequest(environment=context.environment, feedback_source=feedback.source)
         try:
-            report = service_calls.call(context, number, lambda: context.engine.judge.check(request))
+            report = outages.call(context, number, lambda: context.engine.judge.check(request))
         except InvalidArgument as error:
             report = judge_pb.CheckResponse(failures=[ev.CheckFailure(rule="request", message=error.message)])
         finished = ev.CheckFinished(subject="feedback", ok=report.ok, failures=report.failures)
@@ -113,7 +112,7 @@ class FeedbackClass:
 
     def _fix(self, number: int, feedback: _Feedback, failures: Sequence[ev.CheckFailure]) -> _Feedback:
         if feedback.repairs >= MAX_REPAIRS:
-            return self._without(number, f"after {MAX_REPAIRS} repairs: {shown(failures)}")
+            return self._without(number, f"after {MAX_REPAIRS} repairs: {failure_lines(failures)}")
         turn = feedback.repairs + 1
         fixer = agent_pb.FixerTask(
             brief=brief(self._context), subject="feedback", source=feedback.source, failures=failures
@@ -123,7 +122,7 @@ class FeedbackClass:
         key = key_of(self._context, f"feedback_fixer/{turn}")
         (answer,) = replies(self._context, number, [agent_pb.Task(key=key, fixer=fixer)])
         if isinstance(answer, DressageError):
-            return self._without(number, f"{shown(failures)}; no repair: {answer.message}")
+            return self._without(number, f"{failure_lines(failures)}; no repair: {answer.message}")
         explanations = (*feedback.explanations, answer.fixed.explanation)
         return replace(feedback, source=answer.fixed.source, repairs=turn, explanations=explanations)
 

@@ -13,7 +13,14 @@ from google.protobuf.message import Message
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.method import Deliverable, Estimate, Evaluated, Method, MethodSession, Proposal
+from dressage_orchestrator.lifecycle.method import (
+    Deliverable,
+    Estimate,
+    EvaluationResult,
+    Method,
+    MethodSession,
+    Proposal,
+)
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.code import authoring, checking, evaluating, selecting
 from dressage_orchestrator.methods.code import spec as settings
@@ -70,9 +77,7 @@ class CodeMethod(Method):
             request.act_seconds = spec.code.act_seconds
             report = await judge.check(request)
             if not report.ok:
-                message = (
-                    f"proposal_source: candidate {number} does not pass its check: {checking.shown(report.failures)}"
-                )
+                message = f"proposal_source: candidate {number} does not pass its check: {checking.failure_lines(report.failures)}"
                 raise InvalidArgument(message, field="proposal_source", reason=checking.REJECTED)
 
     def goal(self, spec: v1.SessionSpec) -> str:
@@ -96,7 +101,7 @@ class CodeSession(MethodSession):
         self._context = context
         self._feedback = FeedbackClass(context)
         self._winner: Contender | None = None
-        self._confirmed: Evaluated | None = None
+        self._confirmed: EvaluationResult | None = None
 
     def restore(self, number: int) -> CodeProposal | None:
         """Return the candidates whose evaluation an earlier epoch started, as they were after their check."""
@@ -133,19 +138,19 @@ class CodeSession(MethodSession):
         assert isinstance(proposal, CodeProposal)
         candidates, tag = list(proposal.candidates), f"{number}:{proposal.version}"
         fresh = [index for index, entry in enumerate(candidates) if entry.playable]
-        checked = checking.settled(self._context, number, candidates, fresh, tag=tag)
+        checked = checking.pass_checks(self._context, number, candidates, fresh, tag=tag)
         self._context.step(f"propose:{tag}", lambda: evaluating.record_proposal(self._context, number, checked))
         if proposal.version != "0":  # a person's text stays as it is, by which the approval recognises it
             return replace(proposal, candidates=tuple(checked))
         return CodeProposal.of(checked)
 
-    def edited(self, proposal: Proposal, text: str) -> CodeProposal:
+    def edit(self, proposal: Proposal, text: str) -> CodeProposal:
         """Return the candidates with a person's edits; a text without headers replaces candidate 1."""
         assert isinstance(proposal, CodeProposal)
         candidates = with_edits(proposal.candidates, text)
         return CodeProposal(text, f"{proposal.version}-edit", candidates=tuple(candidates))
 
-    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+    def evaluate(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Play all candidates on the round's seeds and record the best one."""
         assert isinstance(proposal, CodeProposal)
         context, tag = self._context, f"{number}:{proposal.version}"
@@ -153,27 +158,27 @@ class CodeSession(MethodSession):
         context.step(f"record:{tag}", lambda: evaluating.record_results(context, number, played))
         chosen = best_of(played)
         if chosen is None:
-            return Evaluated()
+            return EvaluationResult()
         score = played[chosen].score
         passed = settings.profile_of(context.spec).stop_at_target and score >= settings.target(context.spec)
         self._winner = Contender(number, played[chosen].source, score)
-        return Evaluated(passed, score)
+        return EvaluationResult(passed, score)
 
-    def confirm(self, number: int, proposal: Proposal) -> Evaluated:
+    def confirm(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Score the round's best policy on selection seeds and, if it reaches the target there, on report seeds."""
         context, target = self._context, settings.target(self._context.spec)
         assert self._winner is not None
         winner, score = selecting.selected(context, [self._winner])
         if score < target:
             context.step(f"confirm:{number}", lambda: context.store.confirm(number, score=score))
-            return Evaluated(score=score)
+            return EvaluationResult(score=score)
         score = selecting.reported(context, winner)
-        evaluated = Evaluated(score >= target, score)
+        evaluated = EvaluationResult(score >= target, score)
         if evaluated.passed:
             self._confirmed = evaluated
         return evaluated
 
-    def conclude(self) -> Evaluated | None:
+    def conclude(self) -> EvaluationResult | None:
         """Choose among the winners of all rounds, and score the choice on report seeds."""
         if self._confirmed is not None:
             return self._confirmed
@@ -182,7 +187,7 @@ class CodeSession(MethodSession):
             return None
         best = winners[0] if len(winners) == 1 else selecting.selected(self._context, winners)[0]
         score = selecting.reported(self._context, best)
-        return Evaluated(score >= settings.target(self._context.spec), score)
+        return EvaluationResult(score >= settings.target(self._context.spec), score)
 
     def deliverable(self) -> Deliverable | None:
         """Return the bundle and the median rollout of the last report."""

@@ -9,9 +9,8 @@ from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 
 from dressage_orchestrator.lifecycle.method import Estimate
-from dressage_orchestrator.lifecycle.report import target_of
+from dressage_orchestrator.lifecycle.report import CONFIRMATION_SEED, EVALUATION_SEED, target_of
 from dressage_orchestrator.models import TEMPLATE
-from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
 NAME = "code"
 CORRECTED = "corrected"

@@ -17,7 +17,7 @@ from dressage.statistics import mean
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import assignments, budget, report
 from dressage_orchestrator.lifecycle.context import Json
-from dressage_orchestrator.lifecycle.method import Evaluated, Proposal
+from dressage_orchestrator.lifecycle.method import EvaluationResult, Proposal
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.parameters import spec
@@ -84,7 +84,7 @@ class ControlSearch(SearchSession):
         """Return the search; each iteration searches from another seed."""
         return Search(self._text(number, None))
 
-    def edited(self, proposal: Proposal, text: str) -> Search:
+    def edit(self, proposal: Proposal, text: str) -> Search:
         """Return a person's parameters, which replace the search."""
         assert isinstance(proposal, Search)
         values = self._form.parse(text, field="proposal_source")
@@ -116,7 +116,7 @@ class ControlSearch(SearchSession):
 
     # Evaluation.
 
-    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+    def evaluate(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Search, and play the best candidate on report seeds whenever it reaches the target."""
         assert isinstance(proposal, Search)
         if proposal.values is not None:
@@ -127,9 +127,9 @@ class ControlSearch(SearchSession):
             outcome, used = Outcome.of(state["outcome"]), state["evaluated"]
             self._outcomes[number] = outcome
             if state["reached"] and self._is_confirmed(number, stage, Outcome.of(state["latest"])):
-                return Evaluated(passed=True, score=state["latest"]["score"])
+                return EvaluationResult(passed=True, score=state["latest"]["score"])
             if used >= spec.candidates_of(self._settings) or not state["reached"]:
-                return Evaluated(passed=False, score=outcome.score)
+                return EvaluationResult(passed=False, score=outcome.score)
             stage += 1
 
     def _is_confirmed(self, number: int, stage: int, latest: Outcome) -> bool:
@@ -145,7 +145,7 @@ class ControlSearch(SearchSession):
         self._context.step(f"settle:{number}:{stage}", lambda: self._choose(number, latest))
         return True
 
-    def _evaluate_given(self, number: int, values: Values) -> Evaluated:
+    def _evaluate_given(self, number: int, values: Values) -> EvaluationResult:
         seeds = report.search_seeds(self._context.spec, self._settings.episodes)
 
         def begin() -> None:
@@ -168,7 +168,7 @@ class ControlSearch(SearchSession):
         self._context.step(f"start:{number}:{GIVEN}", begin)
         outcome = Outcome.of(self._finish(number, GIVEN, f"record:{number}", record))
         self._outcomes[number] = outcome
-        return Evaluated(outcome.passed, outcome.score)
+        return EvaluationResult(outcome.passed, outcome.score)
 
     def _stage(self, number: int, stage: int, used: int) -> Json:
         """Run one stage and record it.

@@ -7,13 +7,23 @@ where all rewards are equal, those in which the state changes most. Numbers have
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+from dressage.api.v1 import session_pb2 as v1
+from dressage.artifacts import ArtifactStore
 from dressage.envs.trajectory import Trajectory
+from dressage.errors import InvalidArgument, NotFound
 from dressage.statistics import mean
 from numpy.typing import NDArray
+
+from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.methods.parameters.form import key_of
+from dressage_orchestrator.methods.parameters.history import History, Trial
+from dressage_orchestrator.methods.parameters.variants import Profile, Variant
 
 _COMPONENTS = 24
 """Components of a state that are shown, at most."""
@@ -76,10 +86,10 @@ def rollout(
     :param observations: number of discrete observations; 0 for others.
     """
     states = _states(trajectory, observations)
-    shown = _chosen(trajectory, bound)
+    steps_shown = _chosen(trajectory, bound)
     lines = [f"{title}: return {_number(trajectory.stock_return)}, {trajectory.num_steps} steps"]
     before = -1
-    for step in shown:
+    for step in steps_shown:
         if step > before + 1:
             lines.append(f"... {step - before - 1} steps omitted ...")
         reward = f" reward {_number(float(trajectory.reward[step]))}" if rewards else ""
@@ -148,6 +158,110 @@ def _number(value: float) -> str:
     return f"{value:.{_DIGITS}g}" if abs(value) < 1e3 else f"{value:.0f}"
 
 
-def joined(parts: Mapping[str, str]) -> str:
+def join_sections(parts: Mapping[str, str]) -> str:
     """Return the sections of a text, those that are not empty."""
     return "\n\n".join(text for text in parts.values() if text)
+
+
+FIRST = "first"
+
+
+def load_rollout(store: ArtifactStore, artifact: str) -> Trajectory | None:
+    """Return a stored trajectory; None if it was deleted or is damaged."""
+    with tempfile.TemporaryDirectory(prefix="dressage-rollout-") as folder:
+        path = Path(folder) / "rollout.npz"
+        try:
+            path.write_bytes(store.get(artifact))
+            return Trajectory.load(path)
+        except (NotFound, InvalidArgument):
+            return None
+
+
+def rollout_artifact(result: v1.CandidateResult, label: str) -> str:
+    """Return the artifact of the rollout with a label, or else that of the first rollout; empty if there is none."""
+    named = [entry.artifact for entry in result.rollouts if entry.label == label]
+    return (named or [entry.artifact for entry in result.rollouts] or [""])[0]
+
+
+_TITLES = {
+    "median": "Median rollout",
+    "nearest_mean": "Rollout whose return is closest to the mean",
+    "worst": "Worst rollout",
+    "best": "Best rollout",
+    "first": "First rollout",
+}
+
+
+class EvidenceReader:
+    """Evidence of candidates. Texts of recorded rollouts do not change, so they are kept in memory."""
+
+    def __init__(self, context: SessionContext, variant: Variant, profile: Profile) -> None:
+        self._context, self._variant, self._profile = context, variant, profile
+        self._excerpts: dict[tuple[int, int], str] = {}
+
+    def of_candidate(
+        self, number: int, trial: Trial, history: History, *, result: v1.CandidateResult | None = None
+    ) -> str:
+        """Return what the critic is shown of a candidate.
+
+        :param number: iteration of the candidate.
+        :param result: its result; None if it was played before.
+        """
+        result = result or self._result(number, trial) or self._earlier(trial, history)
+        if result is None:
+            return ""
+        settings, parts = self._context.spec.parameters, {}
+        if self._variant.statistics:
+            optimum = settings.optimum if settings.HasField("optimum") else None
+            parts["statistics"] = statistics(result.returns, result.lengths, optimum=optimum)
+        ends = ENDS if len(self._variant.kept) > 1 else None
+        for label in self._variant.kept:
+            bound = ends or (ROLLOUT if self._profile.bounded else WHOLE)
+            parts[label] = self._rollout(result, label, bound=bound, rewards=self._variant.rewards)
+        return join_sections(parts)
+
+    def latest(self, history: History) -> str:
+        """Return a rollout of the candidate that the latest iteration kept; empty if there is none."""
+        trial = history.latest
+        if trial is None:
+            return ""
+        result = self._earlier(trial, history)
+        bound = ROLLOUT if self._profile.bounded else WHOLE
+        return "" if result is None else self._rollout(result, self._variant.trace, bound=bound, rewards=True)
+
+    def excerpt(self, trial: Trial) -> str:
+        """Return a candidate's rollout for the history; empty if there is none."""
+        key = (trial.iteration, trial.number)
+        if key not in self._excerpts:
+            result = self._result(trial.iteration, trial)
+            whole = not self._profile.bounded and self._variant.trace == FIRST
+            bound = WHOLE if whole else EXCERPT
+            text = "" if result is None else self._rollout(result, self._variant.trace, bound=bound, rewards=False)
+            self._excerpts[key] = text
+        return self._excerpts[key]
+
+    def _rollout(self, result: v1.CandidateResult, label: str, *, bound: Bound | None, rewards: bool) -> str:
+        artifact = rollout_artifact(result, label)
+        trajectory = load_rollout(self._context.engine.store, artifact) if artifact else None
+        if trajectory is None:
+            return ""
+        observations = self._context.card.num_observations
+        return rollout(trajectory, bound=bound, title=_TITLES[label], rewards=rewards, observations=observations)
+
+    def _earlier(self, trial: Trial, history: History) -> v1.CandidateResult | None:
+        """Return the result of the first evaluation of the same candidate."""
+        first = history.find(trial.values)
+        return None if first is None else self._result(first.iteration, first)
+
+    def _result(self, number: int, trial: Trial) -> v1.CandidateResult | None:
+        """Return a candidate's result in the assignments of an iteration; rows of ended assignments do not change."""
+        iteration = self._context.store.iteration(number)
+        key = key_of(trial.values)
+        for name in iteration.assignments:
+            if name.rpartition("/")[2] not in ("first", "second"):
+                continue
+            row = self._context.store.assignment(name)
+            for request, result in zip(row.work.evaluate.candidates, row.assignment.candidates, strict=False):
+                if key_of(request.parameters.values) == key:
+                    return result
+        return None

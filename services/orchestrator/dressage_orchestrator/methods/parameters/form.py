@@ -183,3 +183,26 @@ def shape_of(policy: work.PolicySpec, card: EnvironmentCard) -> PolicySpec:
     if policy.kind == "random_features":
         sizes["features"] = policy.features
     return PolicySpec.of(policy.kind, card, **sizes)  # type: ignore[arg-type]
+
+
+SKIPPED = "skipped"
+BOUNDED = "bounded"
+
+
+def limits_revision(score: float, threshold: float | None) -> bool:
+    """Whether the rule applies to a candidate with this mean return."""
+    return threshold is not None and score >= threshold
+
+
+def bound_revision(before: Values, after: Values, *, step_size: float, choices: int) -> Values:
+    """Return the revision, changed as little as needed to be within the bound.
+
+    Real parameters change by at most ``step_size`` each. Of a table, only the first changed entry changes.
+
+    :param choices: number of values of each parameter; 0 for real numbers.
+    """
+    if choices:
+        first = next((index for index, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]), None)
+        return tuple(after[index] if index == first else value for index, value in enumerate(before))
+    start = np.asarray(before, np.float64)
+    return tuple(np.clip(np.asarray(after, np.float64), start - step_size, start + step_size).tolist())

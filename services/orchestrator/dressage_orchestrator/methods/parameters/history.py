@@ -39,12 +39,12 @@ class History:
 
     trials: Sequence[Trial]
 
-    def evaluated(self, values: Values) -> Trial | None:
+    def find(self, values: Values) -> Trial | None:
         """Return the first evaluation of the same candidate over all episodes; None if there is none."""
         key = key_of(values)
         return next((trial for trial in self.trials if trial.origin != WARMUP and key_of(trial.values) == key), None)
 
-    def shown(self, *, losers: bool, until: int = 0) -> list[Trial]:
+    def prompt_trials(self, *, losers: bool, until: int = 0) -> list[Trial]:
         """Return the candidates that prompts show.
 
         :param losers: whether candidates that their iteration did not keep are shown.

@@ -23,11 +23,17 @@ from dressage.statistics import mean
 from dressage_orchestrator.lifecycle import assignments, report
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.conversations import brief, converse_all, key_of
-from dressage_orchestrator.lifecycle.method import Evaluated, Proposal
+from dressage_orchestrator.lifecycle.method import EvaluationResult, Proposal
 from dressage_orchestrator.lifecycle.steering import Directions
-from dressage_orchestrator.methods.parameters import revision
-from dressage_orchestrator.methods.parameters.evidence_of import Recorded
-from dressage_orchestrator.methods.parameters.form import Values, as_text
+from dressage_orchestrator.methods.parameters.evidence import EvidenceReader
+from dressage_orchestrator.methods.parameters.form import (
+    BOUNDED,
+    SKIPPED,
+    Values,
+    as_text,
+    bound_revision,
+    limits_revision,
+)
 from dressage_orchestrator.methods.parameters.form import key_of as identity
 from dressage_orchestrator.methods.parameters.history import CRITIC, SEARCH, WARMUP, History, Trial, read
 from dressage_orchestrator.methods.parameters.session import Outcome, SearchSession
@@ -70,13 +76,13 @@ class ModelSearch(SearchSession):
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context)
         self._variant = VARIANTS[self._settings.search]
-        self._recorded = Recorded(context, self._variant, self._profile)
+        self._evidence = EvidenceReader(context, self._variant, self._profile)
         self._prompts = Prompts(
             context.spec,
             self._form,
             variant=self._variant,
             profile=self._profile,
-            excerpt=self._recorded.excerpt,
+            excerpt=self._evidence.excerpt,
         )
 
     # Proposals.
@@ -134,9 +140,9 @@ class ModelSearch(SearchSession):
         """Ask the proposer and record its candidates. Only inside a step."""
         iterations = self._context.store.iterations()
         history = read(iterations, before=number)
-        shown = history.shown(losers=self._profile.losers, until=directions.rebase)
-        evidence = self._recorded.latest(history) if self._variant.trace_latest else ""
-        work = self._prompts.proposer(brief(self._context), number, shown, notes=directions.notes, evidence=evidence)
+        trials = history.prompt_trials(losers=self._profile.losers, until=directions.rebase)
+        evidence = self._evidence.latest(history) if self._variant.trace_latest else ""
+        work = self._prompts.proposer(brief(self._context), number, trials, notes=directions.notes, evidence=evidence)
         names = ("proposer-1", "proposer-2") if self._variant.second == "independent" else ("proposer",)
         answers = self._ask(number, [(name, {"parameter_proposer": work}) for name in names])
         data = {
@@ -168,7 +174,7 @@ class ModelSearch(SearchSession):
             message = f"{answer.model} proposed parameters that cannot be evaluated: {error.message}"
             raise FailedPrecondition(message, reason="BAD_PARAMETERS") from error
 
-    def edited(self, proposal: Proposal, text: str) -> Candidates:
+    def edit(self, proposal: Proposal, text: str) -> Candidates:
         """Return a person's replacement of the first candidate."""
         assert isinstance(proposal, Candidates)
         values = self._form.parse(text, field="proposal_source")
@@ -254,7 +260,7 @@ class ModelSearch(SearchSession):
 
     # Evaluation.
 
-    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+    def evaluate(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Play the candidates of an iteration, and keep one of them."""
         assert isinstance(proposal, Candidates)
         offset = self._settings.warmup if number == 1 else 0
@@ -270,7 +276,7 @@ class ModelSearch(SearchSession):
             state = self._process(number, FIRST, f"record:{number}", new, partial(self._keep, number))
         outcome = Outcome.of(state["outcome"])
         self._outcomes[number] = outcome
-        return Evaluated(outcome.passed, outcome.score)
+        return EvaluationResult(outcome.passed, outcome.score)
 
     def _start(self, number: int, ident: str, candidates: Mapping[str, Values]) -> None:
         """Start to play candidates. Only inside a step."""
@@ -298,7 +304,7 @@ class ModelSearch(SearchSession):
         first, second = played[0], played[1] if len(played) > 1 else None
         if second is None:
             if self._settings.revision_rule == "skip" and self._limits(first.mean_return):
-                first.rule = revision.SKIPPED
+                first.rule = SKIPPED
                 return self._kept(number, lambda: stored)
             self._require_budget(episodes=self._settings.episodes)
             played_now = next(iter(results.values()), None)
@@ -312,7 +318,7 @@ class ModelSearch(SearchSession):
     def _limits(self, score: float) -> bool:
         settings = self._settings
         threshold = settings.revision_threshold if settings.HasField("revision_threshold") else None
-        return settings.revision_rule != "none" and revision.limits(score, threshold)
+        return settings.revision_rule != "none" and limits_revision(score, threshold)
 
     def _ask_second(
         self,
@@ -328,16 +334,16 @@ class ModelSearch(SearchSession):
         :param history: of the iterations before.
         :param result: of the first candidate; None if it was not played.
         """
-        shown = history.shown(losers=self._profile.losers, until=proposal.rebase)
+        trials = history.prompt_trials(losers=self._profile.losers, until=proposal.rebase)
         trial = Trial(tuple(first.values), first.mean_return, tuple(first.returns), number, 0, SEARCH, kept=False)
         intent = brief(self._context)
         if self._variant.second == "proposal":
-            work = self._prompts.proposer(intent, number, shown, notes=proposal.notes, previous=trial)
+            work = self._prompts.proposer(intent, number, trials, notes=proposal.notes, previous=trial)
             answer = self._ask(number, [("proposer-2", {"parameter_proposer": work})])[0]
         else:
-            evidence = self._recorded.of_candidate(number, trial, history, result=result)
+            evidence = self._evidence.of_candidate(number, trial, history, result=result)
             critic = self._prompts.critic(
-                intent, number, shown, proposal=trial, evidence=evidence, notes=proposal.notes
+                intent, number, trials, proposal=trial, evidence=evidence, notes=proposal.notes
             )
             answer = self._ask(number, [("critic", {"critic": critic})])[0]
         second = self._second_candidate(number, first, answer, history)
@@ -353,8 +359,8 @@ class ModelSearch(SearchSession):
     ) -> v1.ParameterCandidate:
         before, values, rule = tuple(first.values), tuple(self._checked(answer)), ""
         if self._settings.revision_rule == "bound" and self._limits(first.mean_return):
-            limited = revision.bounded(before, values, step_size=self._settings.step_size, choices=self._form.choices)
-            values, rule = limited, revision.BOUNDED if limited != values else ""
+            limited = bound_revision(before, values, step_size=self._settings.step_size, choices=self._form.choices)
+            values, rule = limited, BOUNDED if limited != values else ""
         duplicate = number if identity(values) == identity(before) else _duplicates(history, [values], number)[0]
         return v1.ParameterCandidate(
             values=values,
@@ -430,7 +436,7 @@ def _duplicates(history: History, values: Sequence[Values], number: int) -> list
     numbers: list[int] = []
     seen: set[bytes] = set()
     for entry in values:
-        earlier = history.evaluated(entry)
+        earlier = history.find(entry)
         numbers.append(earlier.iteration if earlier else number if identity(entry) in seen else 0)
         seen.add(identity(entry))
     return numbers
@@ -438,7 +444,7 @@ def _duplicates(history: History, values: Sequence[Values], number: int) -> list
 
 def _cached(history: History, iteration: v1.Iteration, candidate: v1.ParameterCandidate) -> list[float]:
     """Return the recorded returns of an earlier evaluation, or of an equal candidate of the same iteration."""
-    earlier = history.evaluated(tuple(candidate.values))
+    earlier = history.find(tuple(candidate.values))
     if earlier is not None:
         return list(earlier.returns)
     key = identity(candidate.values)

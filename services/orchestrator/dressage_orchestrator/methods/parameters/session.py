@@ -18,7 +18,7 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import assignments, budget, report
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.method import Deliverable, Evaluated, MethodSession, Proposal
+from dressage_orchestrator.lifecycle.method import Deliverable, EvaluationResult, MethodSession, Proposal
 from dressage_orchestrator.methods.parameters import spec
 from dressage_orchestrator.methods.parameters.form import Form, Values, key_of
 from dressage_orchestrator.methods.parameters.variants import PROFILES
@@ -121,8 +121,8 @@ class SearchSession(MethodSession):
         """Write an iteration's parameters and proposal as artifacts."""
         self._write_parameters(number, stored)
         whole = MessageToDict(stored, preserving_proto_field_name=True)
-        shown = {key: whole[key] for key in _PROPOSAL_JSON if key in whole}
-        self._context.put_json(number, "proposal.json", shown, synced=False)
+        proposal = {key: whole[key] for key in _PROPOSAL_JSON if key in whole}
+        self._context.put_json(number, "proposal.json", proposal, synced=False)
 
     def _write_parameters(self, number: int, iteration: v1.Iteration) -> None:
         policy = MessageToDict(self._form.policy, preserving_proto_field_name=True)
@@ -175,19 +175,19 @@ class SearchSession(MethodSession):
             "model": self._context.spec.model,
         }
 
-    def confirm(self, number: int, proposal: Proposal) -> Evaluated:
+    def confirm(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Play the candidate that the iteration kept on report seeds."""
         result = self._report(number, self._outcomes[number])
-        return Evaluated(result.mean >= self._target, result.mean)
+        return EvaluationResult(result.mean >= self._target, result.mean)
 
-    def conclude(self) -> Evaluated | None:
+    def conclude(self) -> EvaluationResult | None:
         """Play the incumbent on report seeds; None if no candidate was evaluated."""
         incumbent = self._context.step("incumbent", self._incumbent)
         if incumbent is None:
             return None
         number = incumbent.pop("iteration")
         result = self._report(number, Outcome.of(incumbent))
-        return Evaluated(result.mean >= self._target, result.mean)
+        return EvaluationResult(result.mean >= self._target, result.mean)
 
     def _incumbent(self) -> Json:
         iterations = self._context.store.iterations()

@@ -12,6 +12,7 @@ from dressage.policies.sb3_baselines import BASELINES
 
 from dressage_orchestrator.lifecycle import report
 from dressage_orchestrator.lifecycle.method import Estimate
+from dressage_orchestrator.lifecycle.report import TRAINING_SEED_LIMIT
 from dressage_orchestrator.methods.parameters.defaults import Defaults, defaults_of
 from dressage_orchestrator.methods.parameters.form import RANGES, SPREADS, Form
 from dressage_orchestrator.methods.parameters.variants import (
@@ -23,7 +24,6 @@ from dressage_orchestrator.methods.parameters.variants import (
     Variant,
 )
 from dressage_orchestrator.models import TEMPLATE
-from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
 
 EPISODE_BUDGET = 4000
 EPISODES = 20

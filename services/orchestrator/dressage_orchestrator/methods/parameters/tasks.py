@@ -37,7 +37,7 @@ class Prompts:
         self,
         brief: agent_pb.Brief,
         number: int,
-        shown: Sequence[Trial],
+        trials: Sequence[Trial],
         *,
         notes: Sequence[str] = (),
         evidence: str = "",
@@ -45,14 +45,14 @@ class Prompts:
     ) -> agent_pb.ParameterProposerTask:
         """Return the task of a proposal.
 
-        :param shown: evaluated candidates.
+        :param trials: evaluated candidates.
         :param evidence: text about the latest parameters.
         :param previous: the first candidate of the same iteration, if this is the second one.
         """
         task = agent_pb.ParameterProposerTask(
             brief=brief,
             form=self._form.message(digits=self._digits),
-            history=self._history(shown),
+            history=self._history(trials),
             iteration=number,
             iterations=self._iterations,
             step_size=self._settings.step_size,
@@ -71,7 +71,7 @@ class Prompts:
         self,
         brief: agent_pb.Brief,
         number: int,
-        shown: Sequence[Trial],
+        trials: Sequence[Trial],
         *,
         proposal: Trial,
         evidence: str,
@@ -86,7 +86,7 @@ class Prompts:
             brief=brief,
             form=self._form.message(digits=self._digits),
             proposal=message_of(proposal),
-            history=self._history(shown),
+            history=self._history(trials),
             evidence=evidence,
             focus=self._variant.focus,
             step_size=self._settings.step_size,
@@ -100,11 +100,11 @@ class Prompts:
             task.revision_threshold = self._settings.revision_threshold
         return task
 
-    def _history(self, shown: Sequence[Trial]) -> list[agent_pb.ParameterTrial]:
-        messages = [message_of(trial) for trial in shown]
+    def _history(self, trials: Sequence[Trial]) -> list[agent_pb.ParameterTrial]:
+        messages = [message_of(trial) for trial in trials]
         count = self._profile.latest_with_rollout(self._variant, table=self._form.choices > 0)
         if self._variant.trace and count:
-            for trial, message in list(zip(shown, messages, strict=True))[-count:]:
+            for trial, message in list(zip(trials, messages, strict=True))[-count:]:
                 if trial.origin != WARMUP:
                     message.rollout = self._excerpt(trial)
         return messages

@@ -18,7 +18,7 @@ from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.lifecycle import assignments, report
 from dressage_orchestrator.lifecycle.context import Json
 from dressage_orchestrator.lifecycle.conversations import brief
-from dressage_orchestrator.lifecycle.method import Evaluated, Proposal
+from dressage_orchestrator.lifecycle.method import EvaluationResult, Proposal
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.program import seeding, spec
@@ -49,7 +49,7 @@ class Revisions(ProgramSession):
         """Return a person's programs."""
         return self._proposal(seeding.parse_text(self._task, directions.proposal, field="proposal_source"))
 
-    def edited(self, proposal: Proposal, text: str) -> Programs:
+    def edit(self, proposal: Proposal, text: str) -> Programs:
         """Return a person's programs, which replace those of the round."""
         programs = seeding.parse_text(self._task, text, field="proposal_source")
         return Programs("\n".join(programs), version=f"{proposal.version}-edit", programs=programs)
@@ -124,7 +124,7 @@ class Revisions(ProgramSession):
         self._context.step(f"check:{number}:{proposal.version}", check)
         return proposal
 
-    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+    def evaluate(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Play all programs of the round on the search states."""
         assert isinstance(proposal, Programs)
         task = work.EvaluateAssignment(
@@ -142,7 +142,7 @@ class Revisions(ProgramSession):
             )
         )
         self._outcomes[number] = outcome
-        return Evaluated(outcome.score >= self._threshold, outcome.score)
+        return EvaluationResult(outcome.score >= self._threshold, outcome.score)
 
     def _record_round(self, number: int, row: AssignmentRow, programs: Sequence[str]) -> Json:
         results = {entry.id: entry for entry in row.assignment.candidates}

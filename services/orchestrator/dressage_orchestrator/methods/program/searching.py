@@ -18,7 +18,7 @@ from dressage.programs.families import PUBLISHED
 from dressage_orchestrator.lifecycle import assignments, budget, report
 from dressage_orchestrator.lifecycle.context import Json
 from dressage_orchestrator.lifecycle.conversations import brief
-from dressage_orchestrator.lifecycle.method import Evaluated, Proposal
+from dressage_orchestrator.lifecycle.method import EvaluationResult, Proposal
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.program import seeding
@@ -88,7 +88,7 @@ class ProgramSearch(ProgramSession):
     def _set_author(self, number: int, author: str) -> None:
         self._context.store.update_iteration(number, v1.Iteration(author=author), ["author"])
 
-    def edited(self, proposal: Proposal, text: str) -> Programs:
+    def edit(self, proposal: Proposal, text: str) -> Programs:
         """Return a person's programs, which replace those to start from."""
         assert isinstance(proposal, Programs)
         programs = seeding.parse_text(self._task, text, field="proposal_source")
@@ -115,7 +115,7 @@ class ProgramSearch(ProgramSession):
 
     # Evaluation.
 
-    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+    def evaluate(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Search, and play the best program on report states whenever it reaches the target."""
         assert isinstance(proposal, Programs)
         stage, used, refuted = 1, 0, set[str]()
@@ -126,10 +126,10 @@ class ProgramSearch(ProgramSession):
             self._outcomes[number] = Outcome(**state["outcome"])
             latest = Outcome(**state["latest"])
             if state["reached"] and self._is_confirmed(number, latest):
-                return Evaluated(passed=True, score=latest.score)
+                return EvaluationResult(passed=True, score=latest.score)
             refuted.add(latest.program)
             if used >= self._settings.budget or not state["reached"] or stage >= _MAX_STAGES:
-                return Evaluated(passed=False, score=state["outcome"]["score"])
+                return EvaluationResult(passed=False, score=state["outcome"]["score"])
             stage += 1
 
     def _is_confirmed(self, number: int, latest: Outcome) -> bool:

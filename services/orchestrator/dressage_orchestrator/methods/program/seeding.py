@@ -17,10 +17,9 @@ from dressage.errors import DressageError, InvalidArgument
 from dressage.programs.engine.trees import flatten
 from dressage.programs.families import ProgramTask
 
-from dressage_orchestrator.lifecycle import service_calls
+from dressage_orchestrator.lifecycle import outages
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import key_of
-from dressage_orchestrator.lifecycle.replies import NO_PROGRAMS, NO_REPLY, is_lost, replies
+from dressage_orchestrator.lifecycle.conversations import NO_PROGRAMS, NO_REPLY, is_lost, key_of, replies
 from dressage_orchestrator.methods.program import spec
 
 _WAVES = 3
@@ -130,7 +129,7 @@ def _texts(
     if not replied:
         return [list(result.programs) for result in results]
     request = judge_pb.ReadRepliesRequest(environment=task.environment, replies=replied)
-    read = iter(service_calls.call(context, number, lambda: context.engine.judge.read_replies(request)).replies)
+    read = iter(outages.call(context, number, lambda: context.engine.judge.read_replies(request)).replies)
     return [list(next(read).programs) if result.reply else [] for result in results]
 
 

@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle import report
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.method import Deliverable, Evaluated, MethodSession, Proposal
+from dressage_orchestrator.lifecycle.method import Deliverable, EvaluationResult, MethodSession, Proposal
 from dressage_orchestrator.methods.program import spec
 
 REPORT = "report"
@@ -121,19 +121,19 @@ class ProgramSession(MethodSession):
             "model": self._context.spec.model,
         }
 
-    def confirm(self, number: int, proposal: Proposal) -> Evaluated:
+    def confirm(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Play the program that the iteration kept on report states."""
         result = self._report(number, self._outcomes[number])
-        return Evaluated(result.mean >= self._threshold, result.mean)
+        return EvaluationResult(result.mean >= self._threshold, result.mean)
 
-    def conclude(self) -> Evaluated | None:
+    def conclude(self) -> EvaluationResult | None:
         """Play the incumbent on report states; None if no program was evaluated."""
         incumbent = self._context.step("incumbent", self._incumbent)
         if incumbent is None:
             return None
         number = incumbent.pop("iteration")
         result = self._report(number, Outcome(**incumbent))
-        return Evaluated(result.mean >= self._threshold, result.mean)
+        return EvaluationResult(result.mean >= self._threshold, result.mean)
 
     def _incumbent(self) -> Json:
         scored = [e for e in self._context.store.iterations() if e.HasField("score") and e.program.program]

@@ -15,10 +15,9 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import FailedPrecondition
 
-from dressage_orchestrator.lifecycle import service_calls
+from dressage_orchestrator.lifecycle import outages
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.conversations import brief, converse, key_of
-from dressage_orchestrator.lifecycle.replies import NO_REPLY
+from dressage_orchestrator.lifecycle.conversations import NO_REPLY, brief, converse, key_of
 from dressage_orchestrator.models import USER
 
 _MAX_SHOWN_FAILURES = 5
@@ -149,7 +148,7 @@ def check(
             request.null_controls.extend(code.controls)
             request.episode_steps = context.spec.environment_options.max_episode_steps
             request.rollouts.extend(rollouts)
-        report = service_calls.call(context, number, lambda: context.engine.judge.check(request))
+        report = outages.call(context, number, lambda: context.engine.judge.check(request))
         finished = ev.CheckFinished(
             subject=subject, ok=report.ok, failures=report.failures, rollouts=len(request.rollouts)
         )

@@ -17,7 +17,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.training.preset import Preset, load_preset
 
 from dressage_orchestrator.lifecycle.method import Load, RoleCalls
-from dressage_orchestrator.lifecycle.role_models import model_of
+from dressage_orchestrator.models import model_of
 
 _SB3_SHARE = 0.45
 """Speed of Stable-Baselines3's PPO, one member after the other, as a share of a stacked training's on one core (0.4 to 0.7)."""

@@ -37,7 +37,7 @@ def by_config(members: Sequence[v1.Member], *, threshold: float) -> dict[str, v1
     groups: dict[str, list[v1.Judgment]] = {}
     for member in members:
         groups.setdefault(member.config, []).append(member.judgment)
-    return {config: aggregate.pooled(group, threshold=threshold) for config, group in groups.items()}
+    return {config: aggregate.pool(group, threshold=threshold) for config, group in groups.items()}
 
 
 def best_config(judgments: Mapping[str, v1.Judgment]) -> str:
@@ -122,7 +122,7 @@ def _judge_again(context: SessionContext, number: int, training: str, judge_sour
     members = judging.pool_members(context, training)
     video = judging.judge_by_video(context, training, members, judge_source)
     members = judging.pool_members(context, training, without_video=video.without_video)
-    judgment = aggregate.pooled([m.judgment for m in members], threshold=context.spec.pass_threshold)
+    judgment = aggregate.pool([m.judgment for m in members], threshold=context.spec.pass_threshold)
     judgment.video_left_out = video.left_out
     judgment.cost.CopyFrom(video.cost)
     returns = aggregate.returns_of(members, context.card.scales)

@@ -18,7 +18,14 @@ from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
-from dressage_orchestrator.lifecycle.method import Deliverable, DeviceObstacle, Estimate, Evaluated, Method, Proposal
+from dressage_orchestrator.lifecycle.method import (
+    Deliverable,
+    DeviceObstacle,
+    Estimate,
+    EvaluationResult,
+    Method,
+    Proposal,
+)
 from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.lifecycle.steering import Directions
 from dressage_orchestrator.methods.reward import (
@@ -83,7 +90,7 @@ class RewardMethod(Method):
 
     def refusal_to_continue(self, full: v1.SessionSpec) -> str:
         """Return why the backend and the algorithm cannot continue from a policy; empty if they can."""
-        return warm_starts.unsupported(full)
+        return warm_starts.refusal(full)
 
     def estimate(self, full: v1.SessionSpec, *, episode_steps: int) -> Estimate:
         """Return the estimate of one iteration: authors, trainings and evaluations."""
@@ -220,31 +227,31 @@ class RewardSession:
             reward, rounds = repair_code(self._context, number, "reward", reward, [failure]), rounds + 1
             enter(self._context, number, v1.PHASE_CHECK)
 
-    def edited(self, proposal: Proposal, text: str) -> RewardProposal:
+    def edit(self, proposal: Proposal, text: str) -> RewardProposal:
         """Return a person's reward, which replaces one that waits for approval."""
         assert isinstance(proposal, RewardProposal)
         code = replace(Code(text, USER), edits=proposal.reward.edits + 1)
         return RewardProposal.of(code, tries=proposal.tries)
 
-    def evaluate(self, number: int, proposal: Proposal) -> Evaluated:
+    def evaluate(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Train every config with every seed, and judge the results."""
         assert isinstance(proposal, RewardProposal)
         context, judge = self._context, self._judge
         reward, tries = proposal.reward, proposal.tries
         row = training.train(context, number, tries=tries, source=reward.source, judge=judge.source if judge else "")
         if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
-            if on_device.refused(row):
+            if on_device.is_refusal(row):
                 on_device.move(context, number, row, tries=tries)
-                return Evaluated(repaired=replace(proposal, tries=tries + 1, settled=True))
+                return EvaluationResult(repaired=replace(proposal, tries=tries + 1, settled=True))
             if not row.assignment.generated_code_fault:
                 raise training.failure_of(row)
             # The reward broke on states that the check did not cover: one more failure to repair.
             seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
             mended = repair_code(context, number, "reward", reward, [seen])
-            return Evaluated(repaired=RewardProposal.of(mended, tries=tries + 1))
+            return EvaluationResult(repaired=RewardProposal.of(mended, tries=tries + 1))
         if judge is None and context.spec.reward.train_only:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
-            return Evaluated(passed=True)
+            return EvaluationResult(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
         try:
             source = self._judged_by_code(number, row.name)
@@ -257,16 +264,16 @@ class RewardSession:
         except (DressageError, Exhausted):  # the session ends, but not without its policy
             context.step(f"unjudged:{number}", lambda: judgment.record_best_unjudged(context, number, row.name))
             raise
-        return Evaluated(passed=verdict.passed, score=verdict.score)
+        return EvaluationResult(passed=verdict.passed, score=verdict.score)
 
-    def confirm(self, number: int, proposal: Proposal) -> Evaluated:
+    def confirm(self, number: int, proposal: Proposal) -> EvaluationResult:
         """Play the best config's policies on fresh seeds, and judge them again."""
         assert isinstance(proposal, RewardProposal)
         context = self._context
         name = resource_names.assignment_name(context.session, number, training.training_id(proposal.tries))
         again = judgment.score_best_again(context, number, name, reward_source=proposal.reward.source)
         verdict = judgment.judge_again(context, number, again, self._judged_by_code(number, again))
-        return Evaluated(passed=verdict.passed, score=verdict.score)
+        return EvaluationResult(passed=verdict.passed, score=verdict.score)
 
     def _judged_by_code(self, number: int, assignment: str) -> str:
         """Have code judge an assignment; return the judge's source, empty if only video judges."""

@@ -41,7 +41,7 @@ def caution(spec: v1.SessionSpec) -> str:
     return f"{difference}; a pool of CPU cores simulates as MuJoCo does" if difference else ""
 
 
-def simulated(spec: v1.SessionSpec) -> bool:
+def can_run(spec: v1.SessionSpec) -> bool:
     """Whether the environments of such a training can run on a device."""
     return is_simulated(spec.environment.removeprefix("environments/")) and not refusal(spec)
 
@@ -52,7 +52,7 @@ def fill(spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
     :param spec: with defaults for a pool of CPU cores.
     :param given: as the caller wrote it.
     """
-    if not simulated(spec):
+    if not can_run(spec):
         return
     preset, reward = device_preset(), spec.reward
     if not (given.reward.steps_per_member or given.reward.max_steps_per_member):
@@ -74,14 +74,14 @@ def _fit(values: v1.Hyperparameters) -> None:
 
 def obstacle(context: SessionContext, report: judge_pb.CheckResponse) -> str:
     """Return why a reward that passed its check trains on CPU cores although the session's pool has devices; else empty."""
-    if not requested(context) or not report.HasField("traceable") or report.traceable:
+    if not is_requested(context) or not report.HasField("traceable") or report.traceable:
         return ""
     return findings_line(report.obstacles)
 
 
-def requested(context: SessionContext) -> bool:
+def is_requested(context: SessionContext) -> bool:
     """Whether the session trains on a device, if its reward can be compiled for it."""
-    return context.spec.pool in context.engine.device_pools and simulated(context.spec)
+    return context.spec.pool in context.engine.device_pools and can_run(context.spec)
 
 
 def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: str) -> None:
@@ -94,7 +94,7 @@ def warn(context: SessionContext, iteration: v1.Iteration, number: int, *, key: 
         context.store.warn("NOT_ON_DEVICE", message, iteration=number, key=f"traceable/{key}")
 
 
-def refused(row: AssignmentRow) -> bool:
+def is_refusal(row: AssignmentRow) -> bool:
     """Whether a training failed because its reward cannot be compiled for the device; a judge without JAX does not find it."""
     return row.work.train.on_device and row.assignment.failure.reason == REWARD_NOT_TRACEABLE
 
@@ -113,13 +113,13 @@ def move(context: SessionContext, number: int, row: AssignmentRow, *, tries: int
     context.step(f"move:{number}:{tries}", record)
 
 
-def as_trained(context: SessionContext, iteration: v1.Iteration) -> tuple[v1.SessionSpec, v1.Iteration]:
+def training_values(context: SessionContext, iteration: v1.Iteration) -> tuple[v1.SessionSpec, v1.Iteration]:
     """Return the session's spec and an iteration with the values of its training, which may have moved to CPU cores.
 
     There, values of the device's preset give way to those of the environment's, except the network's size. A value that the
     caller gave stays, unless it equals the preset's.
     """
-    if not requested(context) or not iteration.reward.device_obstacle:
+    if not is_requested(context) or not iteration.reward.device_obstacle:
         return context.spec, iteration
     spec, moved = v1.SessionSpec(), v1.Iteration()
     spec.CopyFrom(context.spec)
@@ -143,7 +143,7 @@ def _clear(values: v1.Hyperparameters) -> None:
 
 def assign(context: SessionContext, iteration: v1.Iteration, task: work.TrainAssignment) -> None:
     """Set where a training runs."""
-    if not requested(context):
+    if not is_requested(context):
         return
     task.on_device = not iteration.reward.device_obstacle
     if not task.on_device:

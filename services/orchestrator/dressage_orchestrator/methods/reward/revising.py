@@ -55,7 +55,7 @@ def directed_reward(context: SessionContext, number: int, directions: Directions
             changes.reward.configs.extend(configs.next_configs(context.spec, parent, None))
             changes.reward.steps_per_member = parent.reward.steps_per_member
         choice = v1.FromParent.ValueType(directions.from_parent)
-        start = warm_starts.intended(context.spec, parent, directed=choice, proposed=False, author=USER, reason="")
+        start = warm_starts.planned_start(context.spec, parent, directed=choice, proposed=False, author=USER, reason="")
         if start is not None:
             changes.reward.warm_start.CopyFrom(start)
         context.store.update_iteration(number, changes, _DIRECTED)
@@ -120,7 +120,7 @@ def _task(context: SessionContext, number: int, directions: Directions) -> agent
         tune_hyperparameters=context.spec.reward.tune_hyperparameters,
         algorithm=context.spec.reward.algorithm,
         iterations_without_improvement=diagnostics.without_best(past.iterations),
-        may_continue_from=warm_starts.offered(
+        may_continue_from=warm_starts.start_candidates(
             context.spec, past.iterations, directed=v1.FromParent.ValueType(directions.from_parent)
         ),
     )
@@ -172,7 +172,7 @@ def _record(
     changes.reward.hyperparameter_reasoning = revision.hyperparameter_reasoning if tuned else ""
     changes.reward.configs.extend(chosen)
     changes.reward.steps_per_member = 0 if steps == settings.steps_per_member else steps
-    start = warm_starts.intended(
+    start = warm_starts.planned_start(
         context.spec,
         parent,
         directed=v1.FromParent.ValueType(directions.from_parent),

@@ -15,11 +15,10 @@ from dressage.training.measured import MeasuredSession, measured_session, unlike
 from dressage.training.preset import load_preset
 
 from dressage_orchestrator.lifecycle.method import Estimate, Load
-from dressage_orchestrator.lifecycle.role_models import model_of
+from dressage_orchestrator.lifecycle.report import TRAINING_SEED_LIMIT
 from dressage_orchestrator.methods.reward.course import PATIENCE
 from dressage_orchestrator.methods.reward.estimates import kind_of_run, load_of, model_calls
-from dressage_orchestrator.models import is_language_model
-from dressage_orchestrator.seeds import TRAINING_SEED_LIMIT
+from dressage_orchestrator.models import is_language_model, model_of
 
 SEEDS = 3
 EVALUATIONS = 4

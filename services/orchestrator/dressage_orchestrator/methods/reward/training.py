@@ -15,12 +15,12 @@ from dressage_orchestrator.lifecycle import aggregate, budget
 from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.lifecycle.report import CONFIRMATION_SEED, EVALUATION_SEED
 from dressage_orchestrator.methods.reward import on_device, warm_starts
 from dressage_orchestrator.methods.reward.course import Course
 from dressage_orchestrator.methods.reward.estimates import kind_of_run, load_of
 from dressage_orchestrator.methods.reward.history import TRAINING
 from dressage_orchestrator.methods.reward.spec import may_stop_early, most_steps
-from dressage_orchestrator.seeds import CONFIRMATION_SEED, EVALUATION_SEED
 
 CONFIRMATION = "confirm"
 SELECTION = "select"
@@ -113,7 +113,7 @@ def train_assignment(
 
     :param affordable: environment steps of a member for which the budget suffices; 0: no limit.
     """
-    spec, iteration = on_device.as_trained(context, iteration)
+    spec, iteration = on_device.training_values(context, iteration)
     assignment = work.TrainAssignment(environment=context.environment, reward_source=source)
     assignment.backend, assignment.algorithm = spec.reward.backend, spec.reward.algorithm
     assignment.options.CopyFrom(spec.environment_options)
@@ -220,7 +220,7 @@ def _affordable_steps(context: SessionContext, number: int) -> int:
     :raises Exhausted: when it does not suffice for the expected steps.
     """
     session = context.store.get()
-    spec, iteration = on_device.as_trained(context, context.store.iteration(number))
+    spec, iteration = on_device.training_values(context, context.store.iteration(number))
     members = len(iteration.reward.configs) * spec.reward.seeds
     needed = members * steps_of(spec, iteration)
     budget.require(session, now=context.store.now(), next_env_steps=needed)

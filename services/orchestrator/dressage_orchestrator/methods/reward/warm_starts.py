@@ -25,7 +25,7 @@ from dressage_orchestrator.methods.reward.spec import continues, hyperparameters
 from dressage_orchestrator.models import USER
 
 
-def intended(
+def planned_start(
     spec: v1.SessionSpec,
     parent: v1.Iteration | None,
     *,
@@ -49,14 +49,16 @@ def intended(
     return None
 
 
-def unsupported(spec: v1.SessionSpec) -> str:
+def refusal(spec: v1.SessionSpec) -> str:
     """Return why the spec's backend and algorithm cannot continue from a policy; empty if they can."""
     if continues(spec):
         return ""
     return f"{spec.reward.algorithm} of the backend {spec.reward.backend} cannot continue from a policy"
 
 
-def offered(spec: v1.SessionSpec, past: Sequence[v1.Iteration], *, directed: v1.FromParent.ValueType) -> list[int]:
+def start_candidates(
+    spec: v1.SessionSpec, past: Sequence[v1.Iteration], *, directed: v1.FromParent.ValueType
+) -> list[int]:
     """Return the numbers of the iterations from whose policies the author of a revision may continue.
 
     :param past: earlier iterations.
@@ -113,8 +115,8 @@ def _trained(context: SessionContext, parent: v1.Iteration) -> Sequence[v1.Membe
 def _refusal(context: SessionContext, parent: v1.Iteration, iteration: v1.Iteration) -> str:
     """Return why a training cannot continue from the parent's policies; empty if it can."""
     spec = context.spec
-    if unsupported(spec):
-        return unsupported(spec)
+    if refusal(spec):
+        return refusal(spec)
     if not _trained(context, parent):
         return f"iteration {parent.number} has no policy"
     had = hyperparameters(spec, _winner(parent))
