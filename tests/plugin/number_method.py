@@ -54,16 +54,16 @@ class NumberSession(method.MethodSession):
         self.context.step(f"check:{number}:{proposal.version}", check)
         return proposal
 
-    def evaluate(self, number: int, proposal: method.Proposal) -> method.Evaluated:
+    def evaluate(self, number: int, proposal: method.Proposal) -> method.EvaluationResult:
         return self._score(f"evaluate:{number}", proposal, lambda s: self.store.record_score(number, s))
 
-    def confirm(self, number: int, proposal: method.Proposal) -> method.Evaluated:
+    def confirm(self, number: int, proposal: method.Proposal) -> method.EvaluationResult:
         return self._score(f"confirm:{number}", proposal, lambda s: self.store.confirm(number, score=s))
 
-    def _score(self, step: str, proposal: method.Proposal, record: Callable[[float], Any]) -> method.Evaluated:
+    def _score(self, step: str, proposal: method.Proposal, record: Callable[[float], Any]) -> method.EvaluationResult:
         score = 1 / (1 + abs(float(proposal.text) - self.spec.target) / self.spec.scale)
         self.context.step(step, lambda: record(score))
-        return method.Evaluated(score >= self.context.spec.pass_threshold, score)
+        return method.EvaluationResult(score >= self.context.spec.pass_threshold, score)
 
     def deliverable(self) -> method.Deliverable | None:
         best = self.store.get().best_iteration

@@ -183,8 +183,8 @@ def test_the_history_has_winners_or_all_and_finds_repeats() -> None:
     assert [trial.mean for trial in history.prompt_trials(losers=True)] == [1.0, 2.0, 3.0, 5.0, 4.0]
     assert [trial.mean for trial in history.prompt_trials(losers=False)] == [1.0, 3.0, 5.0]
     assert [trial.mean for trial in history.prompt_trials(losers=False, until=1)] == [1.0, 3.0]
-    latest, repeat = history.latest, history.evaluated((1.0, 2.0))
+    latest, repeat = history.latest, history.find((1.0, 2.0))
     assert latest is not None and latest.mean == 5.0 and repeat is not None and repeat.iteration == 1
-    assert history.evaluated((1.0, 0.0)) is None, "a random candidate was played for one episode only"
-    assert history.evaluated((3.0, 0.0)) is None
+    assert history.find((1.0, 0.0)) is None, "a random candidate was played for one episode only"
+    assert history.find((3.0, 0.0)) is None
     assert json.loads(as_text((1.0, 0.5))) == [1, 0.5]

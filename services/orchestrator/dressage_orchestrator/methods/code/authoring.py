@@ -1,4 +1,4 @@
-"""The candidates of a round: a person's policy, or a reflection and a call of the author for each, which reads earlier rounds."""
+"""The candidates of a round: a person's policy, or a reflection and a call of the author for each, who reads earlier ones."""
 
 from __future__ import annotations
 

@@ -77,7 +77,8 @@ class CodeMethod(Method):
             request.act_seconds = spec.code.act_seconds
             report = await judge.check(request)
             if not report.ok:
-                message = f"proposal_source: candidate {number} does not pass its check: {checking.failure_lines(report.failures)}"
+                findings = checking.failure_lines(report.failures)
+                message = f"proposal_source: candidate {number} does not pass its check: {findings}"
                 raise InvalidArgument(message, field="proposal_source", reason=checking.REJECTED)
 
     def goal(self, spec: v1.SessionSpec) -> str:
