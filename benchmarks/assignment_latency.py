@@ -48,7 +48,7 @@ class LatencySession(method.MethodSession):
     def check(self, number: int, proposal: method.Proposal) -> method.Proposal:
         return proposal
 
-    def evaluate(self, number: int, proposal: method.Proposal) -> method.Evaluated:
+    def evaluate(self, number: int, proposal: method.Proposal) -> method.EvaluationResult:
         for index in range(method.custom_spec(self._context.spec, Int32Value).value):
             evaluate = work.EvaluateAssignment(environment="CartPole-v1", seeds=[index])
             evaluate.policy.CopyFrom(work.PolicySpec(kind="linear", bias=False))
@@ -60,10 +60,10 @@ class LatencySession(method.MethodSession):
             result = row.assignment.candidates[0]
             if result.HasField("failure") or len(result.returns) != 1:
                 raise RuntimeError(f"the candidate was not evaluated: {row.assignment}")
-        return method.Evaluated(passed=True)
+        return method.EvaluationResult(passed=True)
 
-    def confirm(self, number: int, proposal: method.Proposal) -> method.Evaluated:
-        return method.Evaluated(passed=True)
+    def confirm(self, number: int, proposal: method.Proposal) -> method.EvaluationResult:
+        return method.EvaluationResult(passed=True)
 
     def deliverable(self) -> None:
         return None

@@ -27,8 +27,8 @@ from dressage.local.connection import ServerOptions, connect
 from dressage.policies import load as load_bundle
 from dressage.statistics import bootstrap_interval
 from dressage_orchestrator.lifecycle import aggregate
-from dressage_orchestrator.methods.reward.selecting import better_checkpoints
-from dressage_orchestrator.seeds import EVALUATION_SEED
+from dressage_orchestrator.lifecycle.report import EVALUATION_SEED
+from dressage_orchestrator.methods.reward.judgment import better_checkpoints
 
 FIRST_SEED = 4_000_000
 """Seed of the first fresh episode, far from those of evaluations, confirmations and `dressage eval`."""

@@ -52,17 +52,17 @@ class LoadSession(method.MethodSession):
         )
         return proposal
 
-    def evaluate(self, number: int, proposal: method.Proposal) -> method.Evaluated:
+    def evaluate(self, number: int, proposal: method.Proposal) -> method.EvaluationResult:
         evaluate = work.EvaluateAssignment(environment="CartPole-v1", seeds=[number])
         evaluate.policy.CopyFrom(work.PolicySpec(kind="linear", bias=False))
         evaluate.candidates.add(id="c").parameters.values.extend([1.0] * 8)
         name = assignments.assign(self._context, number, "candidate", work.Assignment(evaluate=evaluate))
         assignments.wait(self._context, name)
         self._context.step(f"score:{number}", lambda: self._context.store.record_score(number, 0.1))
-        return method.Evaluated(passed=False, score=0.1)
+        return method.EvaluationResult(passed=False, score=0.1)
 
-    def confirm(self, number: int, proposal: method.Proposal) -> method.Evaluated:
-        return method.Evaluated(passed=True)
+    def confirm(self, number: int, proposal: method.Proposal) -> method.EvaluationResult:
+        return method.EvaluationResult(passed=True)
 
     def deliverable(self) -> None:
         return None
