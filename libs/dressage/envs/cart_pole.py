@@ -17,8 +17,7 @@ from dressage.envs.cards import ActionComponent, EnvironmentCard, Field, Observa
 from dressage.envs.fields import BoundField, observation_field, scalar, time_field
 from dressage.envs.namespace import library_of
 from dressage.envs.options import EnvOptions
-from dressage.envs.protocol import BatchStep
-from dressage.envs.snapshots import check_snapshot, environment_bytes
+from dressage.envs.protocol import BatchStep, check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.errors import FailedPrecondition, InvalidArgument
 

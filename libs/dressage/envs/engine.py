@@ -71,7 +71,7 @@ def make_engine(model: Any, count: int, *, num_threads: int, sources: Collection
 
 
 class NativeEngine:
-    """See `Engine`."""
+    """MuJoCo's own rollout threads as an `Engine`."""
 
     def __init__(self, model: Any, count: int, *, num_threads: int, sources: Collection[str]) -> None:
         self._batch: Any = Batch(model, count, num_threads)
@@ -113,7 +113,10 @@ class NativeEngine:
 
 
 class DataEngine:
-    """See `Engine`; also fills `POST_CONSTRAINT`, as stock Gymnasium does: after each step, and not after a reset."""
+    """An `MjData` for each environment, as an `Engine`.
+
+    Also fills `POST_CONSTRAINT`, as stock Gymnasium does: after each step, and not after a reset.
+    """
 
     def __init__(self, model: Any, count: int, *, num_threads: int, sources: Collection[str]) -> None:
         self._model, self._count = model, count

@@ -43,7 +43,7 @@ _SEEDS = (11, 12)
 CHECK_EPISODES = len(CHECK_KINDS) * len(_SEEDS)
 """Check episodes of an environment, a file each."""
 _TOLERANCE = 0.1
-_SETTLED_STEPS = 20
+_RESTING_STEPS = 20
 # Of a small environment a sample of observations is enough, since no reward is checked on it.
 _PLAIN_CHECK_STEPS = 50
 # Numbers in a check episode at most: a robot whose observation is long gets a shorter one.
@@ -183,12 +183,12 @@ def _scales(card: EnvironmentCard, episodes: int) -> dict[str, float]:
         scales["random_forward_speed"] = _mean([float(speed) for speed in travelled])
         scales["random_speed"] = _mean([float(np.abs(episode.x_velocity).mean()) for episode in noise])
     if "z_position" in card.field_names:
-        height = _settled(still, "z_position")
+        height = _resting(still, "z_position")
         if stands_as := _stands_as(card.id):
             scales["lying_height"] = height
             standing = _episodes(load_card(stands_as), "motionless", range(1000, 1003), 1)
-            scales["standing_head_height"] = _settled(standing, "head_height")
-            height = _settled(standing, "z_position")
+            scales["standing_head_height"] = _resting(standing, "head_height")
+            height = _resting(standing, "z_position")
         gravity = _gravity(card.id)
         # What falls for ever, or floats, does not stand: the scales that rest on standing are left out.
         if height > 0 and gravity > 0:
@@ -211,10 +211,10 @@ def _stands_as(env_id: str) -> str:
     return "" if env_id == cart_pole.ENV_ID else task_of(env_id).stands_as
 
 
-def _settled(still: Sequence[Trajectory], field: str) -> float:
+def _resting(still: Sequence[Trajectory], field: str) -> float:
     """Return a field's value in motionless episodes: where a robot stays up, after it settled; where it falls, at the start."""
-    lasting = all(episode.truncated and episode.num_steps > _SETTLED_STEPS for episode in still)
-    rows = slice(-_SETTLED_STEPS, None) if lasting else slice(0, 1)
+    lasting = all(episode.truncated and episode.num_steps > _RESTING_STEPS for episode in still)
+    rows = slice(-_RESTING_STEPS, None) if lasting else slice(0, 1)
     return _mean([float(episode.fields[field][rows].mean()) for episode in still])
 
 

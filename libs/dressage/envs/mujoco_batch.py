@@ -19,8 +19,7 @@ from dressage.envs.engine import make_engine
 from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
-from dressage.envs.protocol import BatchStep, Info
-from dressage.envs.snapshots import check_snapshot, environment_bytes
+from dressage.envs.protocol import BatchStep, Info, check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Rules
@@ -30,7 +29,7 @@ _RAW = "raw/"
 
 
 class MujocoBatch:
-    """See `dressage.envs.protocol.BatchEnv`."""
+    """Environments of MuJoCo on native threads, as a `BatchEnv`."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class MujocoBatch:
 
     def step(self, actions: Array) -> BatchStep:
         self._require_reset()
-        actions, refused = self._checked(actions)
+        actions, refused = self._check_actions(actions)
         before, state = self._raw, self._state
         failed = self._engine.step(actions, self._frame_skip)
         after = self._copy()
@@ -189,7 +188,7 @@ class MujocoBatch:
             rows[failed] = True
         return rows
 
-    def _checked(self, actions: Array) -> tuple[Array, Array | None]:
+    def _check_actions(self, actions: Array) -> tuple[Array, Array | None]:
         """Return actions as a float array, and the rows that were not finite (their actions become 0), if any."""
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs, self.action_size) or actions.dtype.kind not in "fiu":

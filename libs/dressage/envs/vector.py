@@ -20,8 +20,7 @@ from dressage.envs.cards import EnvironmentCard, Field
 from dressage.envs.fields import BoundField, observation_field
 from dressage.envs.loading import quiet_loading
 from dressage.envs.options import EnvOptions
-from dressage.envs.protocol import BatchStep
-from dressage.envs.snapshots import check_snapshot, environment_bytes
+from dressage.envs.protocol import BatchStep, check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 
@@ -128,7 +127,7 @@ _MAX_OBSERVATION = 10_000
 
 
 class VectorBatch:
-    """See `dressage.envs.protocol.BatchEnv`."""
+    """Any registered environment, many in one process, as a `BatchEnv`."""
 
     def __init__(
         self, card: EnvironmentCard, num_envs: int, *, options: EnvOptions, fields: Collection[str] | None
@@ -169,7 +168,7 @@ class VectorBatch:
 
     def step(self, actions: Array) -> BatchStep:
         before, state = self._current(), self._state
-        actions, refused = self._checked(actions)
+        actions, refused = self._check_actions(actions)
         after = np.empty_like(before)
         reward = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, dtype=bool), np.zeros(self.num_envs, dtype=bool)
@@ -263,7 +262,7 @@ class VectorBatch:
             raise FailedPrecondition("the batch has no state yet: call reset(seeds) or restore(snapshot) first")
         return self._observed
 
-    def _checked(self, actions: Array) -> tuple[Array, Array]:
+    def _check_actions(self, actions: Array) -> tuple[Array, Array]:
         """Return actions, and the rows that were not finite (their actions become 0)."""
         actions = np.asarray(actions)
         none = np.zeros(self.num_envs, dtype=bool)

@@ -20,15 +20,15 @@ import warp
 
 from dressage.envs.batch import check_count
 from dressage.envs.device import Carry, DeviceArray, DeviceStep
-from dressage.envs.device_draws import KeyDraws
 from dressage.envs.fields import sources_of, trackers_of
 from dressage.envs.layout import layout_of
 from dressage.envs.mujoco_batch import rules_of
 from dressage.envs.options import EnvOptions
-from dressage.envs.snapshots import check_snapshot, environment_bytes
+from dressage.envs.protocol import check_snapshot, environment_bytes
 from dressage.envs.state import Raw, State
 from dressage.envs.tasks import is_simulated
 from dressage.envs.tasks import task as task_of
+from dressage.envs.tasks.base import Draws
 from dressage.errors import FailedPrecondition, InvalidArgument
 
 warp.config.log_level = max(warp.config.log_level, warp.LOG_WARNING)  # it prints each kernel that it loads
@@ -41,8 +41,44 @@ _MOST = 1e10
 """Size of a position or velocity from which MuJoCo counts a simulation as diverged (mjMAXVAL)."""
 
 
+_CANDIDATES = 32
+"""Candidates of `KeyDraws.first_accepted`. The tasks accept at least 0.6 of them, so none fits once in 10^13 starts."""
+
+
+class KeyDraws:
+    """The part of numpy's generator that starts of episodes use, on a key of JAX.
+
+    It serves one environment; map it over keys for several.
+
+    :param key: of JAX.
+    """
+
+    def __init__(self, key: Any) -> None:
+        self._key = key
+
+    def uniform(self, low: float, high: float, size: int) -> DeviceArray:
+        """Return numbers (size,) from low to high."""
+        numbers: DeviceArray = jax.random.uniform(self._next(), (size,), minval=low, maxval=high)
+        return numbers
+
+    def standard_normal(self, size: int) -> DeviceArray:
+        """Return numbers (size,) of mean 0 and deviation 1."""
+        numbers: DeviceArray = jax.random.normal(self._next(), (size,))
+        return numbers
+
+    def first_accepted(self, draw: Callable[[Draws], DeviceArray], accept: Callable[[DeviceArray], Any]) -> DeviceArray:
+        """Return the first of 32 candidates that is accepted, or the first of all where none is."""
+        values = jax.vmap(lambda key: draw(KeyDraws(key)))(jax.random.split(self._next(), _CANDIDATES))
+        chosen: DeviceArray = values[jnp.argmax(jax.vmap(accept)(values))]
+        return chosen
+
+    def _next(self) -> Any:
+        self._key, key = jax.random.split(self._key)
+        return key
+
+
 class WarpEnv:
-    """See `dressage.envs.device.DeviceEnv`.
+    """MuJoCo Warp's worlds as a `DeviceEnv`.
 
     :param constraints: scalar constraints that a world has space for; None: two contacts of each geom and all joint limits.
         A world that needs more overflows.

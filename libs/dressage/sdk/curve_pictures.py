@@ -23,7 +23,7 @@ from dressage.sdk.curves import Returns, load_points, load_returns
 from dressage.sdk.progress import is_search
 from dressage.sdk.scores import CURVE_FILE, LearningCurve, SearchPoint, SearchSeries, Series
 from dressage.sdk.texts import short
-from dressage.training.metrics import EPISODE_WINDOW
+from dressage.training import EPISODE_WINDOW
 
 _TRAINING = f"training, mean of the last {EPISODE_WINDOW} episodes, sampled actions"
 _EVALUATION = "evaluation, deterministic policy"

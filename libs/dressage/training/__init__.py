@@ -2,3 +2,6 @@
 
 Importing this package loads no simulator and no learning framework.
 """
+
+EPISODE_WINDOW = 20
+"""Episodes over which ``episode_return``, ``environment_return`` and ``episode_length`` are averaged: the last that ended."""

@@ -72,6 +72,18 @@ def _preset(name: str) -> Preset:
     return parse_preset(catalogue()[name].table("preset"), path=f"{name}: preset", base=_preset(DEFAULT))
 
 
+def complete_hyperparameters(algorithm: str, values: Mapping[str, Any], environment: str) -> Hyperparameters:
+    """Return complete hyperparameters: they start from the algorithm's in the environment's preset.
+
+    :param algorithm: ``ppo`` (also if empty) or ``sac``.
+    :raises InvalidArgument: for one that the algorithm does not have, or an invalid value.
+    """
+    preset = load_preset(environment)
+    if algorithm == "sac":
+        return complete(values, base=preset.sac)
+    return Hyperparameters.for_run(values, base=preset.ppo)
+
+
 @functools.cache
 def device_preset() -> DevicePreset:
     """Return the preset of trainings on a device.

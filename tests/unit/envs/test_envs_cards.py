@@ -20,7 +20,7 @@ from dressage.envs import (
     load_check_trajectories,
     make_batch,
 )
-from dressage.envs.catalogue import FOLDER, catalogue
+from dressage.envs.catalogue import catalogue
 from dressage.envs.describe import describe
 from dressage.envs.generate import build_card, differences
 from dressage.errors import InvalidArgument, NotFound
@@ -268,5 +268,6 @@ def test_a_state_is_read_only_and_selects_rows() -> None:
     assert rows.xpos_torso.shape == (2, 3)
 
 
-def test_the_data_folder_stays_small() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 4_600_000
+def test_the_data_of_an_environment_stay_small():
+    for entry in catalogue().values():
+        assert sum(path.stat().st_size for path in entry.path.rglob("*") if path.is_file()) < 1_000_000, entry.id

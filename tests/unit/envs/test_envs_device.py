@@ -16,9 +16,9 @@ import mujoco
 import numpy as np
 import pytest
 from dressage.envs import EnvOptions
-from dressage.envs.device_draws import KeyDraws
-from dressage.envs.on_device import make_device_env
+from dressage.envs.device import make_device_env
 from dressage.envs.tasks import SIMULATED_IDS, task
+from dressage.envs.warp_env import KeyDraws
 from dressage.errors import InvalidArgument, Unavailable
 
 ENV, WORLDS = "Hopper-v5", 3

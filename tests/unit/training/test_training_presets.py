@@ -12,9 +12,8 @@ from dressage.envs.catalogue import catalogue
 from dressage.errors import InvalidArgument
 from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.training import sac
-from dressage.training.algorithms import complete
 from dressage.training.hyperparameters import Hyperparameters
-from dressage.training.preset import DEFAULT, load_preset, parse_preset, preset_names
+from dressage.training.preset import DEFAULT, complete_hyperparameters, load_preset, parse_preset, preset_names
 from dressage.training.replay_memory import ReplayUse, excess
 
 TABLE = {"steps_per_member": 500_000, "steps_per_second": 5_000, "ppo": {"epochs": 8}}
@@ -97,8 +96,8 @@ def test_sac_starts_from_its_table_and_else_from_its_defaults():
     preset = parse_preset({**TABLE, "sac": {"replay_size": 5_000, "entropy_coef": 0.1}}, path="mine")
     assert preset.sac == sac.complete({"replay_size": 5_000, "entropy_coef": 0.1}) and not preset.sac.tune_entropy
     assert sac.complete({"minibatch_size": 8}, base=preset.sac).entropy_coef == 0.1
-    assert complete("sac", {"discount": 0.9}, "Swimmer-v5").discount == 0.9
-    assert complete("sac", {}, "Swimmer-v5").discount == 0.9999
+    assert complete_hyperparameters("sac", {"discount": 0.9}, "Swimmer-v5").discount == 0.9
+    assert complete_hyperparameters("sac", {}, "Swimmer-v5").discount == 0.9999
 
 
 def test_what_a_table_leaves_out_is_that_of_the_default_preset():

@@ -122,8 +122,8 @@ def pack(name: str) -> Pack:
 
 def folder_of(name: str) -> Path:
     """Return the folder in which a pack is installed, which need not exist."""
-    given = os.environ.get(VARIABLE, "")
-    return (Path(given).expanduser().absolute() if given else data_dir(None) / "packs") / name
+    folder = os.environ.get(VARIABLE, "")
+    return (Path(folder).expanduser().absolute() if folder else data_dir(None) / "packs") / name
 
 
 def problem_of(name: str) -> str:

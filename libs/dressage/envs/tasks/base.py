@@ -56,7 +56,7 @@ class DeviceDraws(Protocol):
         ...
 
     def first_accepted(self, draw: Callable[[Draws], Array], accept: Callable[[Array], Any]) -> Array:
-        """See `first_accepted`."""
+        """Return the first value of ``draw`` that is accepted; all candidates are drawn at once."""
         ...
 
 

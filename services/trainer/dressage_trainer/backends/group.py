@@ -12,7 +12,7 @@ from dressage.contracts.reward import RewardModule
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.errors import InvalidArgument
-from dressage.training.algorithms import complete
+from dressage.training.preset import complete_hyperparameters
 
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
@@ -54,7 +54,7 @@ def member_specs(spec: TrainSpec) -> list[MemberSpec]:
     members = []
     for task in spec.members:
         try:
-            hyperparameters = complete(spec.algorithm, task.hyperparameters, spec.environment)
+            hyperparameters = complete_hyperparameters(spec.algorithm, task.hyperparameters, spec.environment)
         except InvalidArgument as error:
             raise InvalidArgument(f"member {task.member}: {error.message}", field=error.field) from error
         members.append(MemberSpec(task.member, hyperparameters, task.seed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from dressage.training.metrics import EPISODE_WINDOW
+from dressage.training import EPISODE_WINDOW
 
 Arrays = dict[str, np.ndarray]
 

@@ -33,7 +33,7 @@ def warm(channel: Channel) -> None:
 def compile_updates(message: dict[str, Any], folder: Path) -> None:
     """Compile the update of every group of members, from shapes alone."""
     from dressage.envs import EnvOptions, make_batch
-    from dressage.training.algorithms import complete
+    from dressage.training.preset import complete_hyperparameters
 
     from dressage_trainer.ppo.inputs import seen_by_networks
     from dressage_trainer.ppo.members import MemberSpec, group_members
@@ -44,7 +44,7 @@ def compile_updates(message: dict[str, Any], folder: Path) -> None:
     name, options = message["algorithm"], EnvOptions.from_dict(message["options"])
     environment: Any = make_batch(message["environment"], 1, num_threads=1, options=options, fields=())
     members = [
-        MemberSpec(f"m{index}", complete(name, values, message["environment"]), index)
+        MemberSpec(f"m{index}", complete_hyperparameters(name, values, message["environment"]), index)
         for index, values in enumerate(message["members"])
     ]
     update, threads = SacLanes if name == "sac" else LaneUpdate, message["threads"]
@@ -74,7 +74,7 @@ def _compile_warp(message: dict[str, Any], folder: Path) -> None:
     import jax
     import jax.numpy as jnp
     from dressage.envs import EnvOptions
-    from dressage.envs.on_device import make_device_env
+    from dressage.envs.device import make_device_env
 
     env = make_device_env(message["environment"], 1, options=EnvOptions.from_dict(message["options"]))
     carry = jax.jit(env.init)(jax.random.key(0))

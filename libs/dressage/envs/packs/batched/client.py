@@ -15,8 +15,7 @@ from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
 from dressage.envs.packs.batched.fields import bound_fields
 from dressage.envs.packs.batched.link import Link
-from dressage.envs.protocol import BatchStep
-from dressage.envs.snapshots import check_snapshot, environment_bytes
+from dressage.envs.protocol import BatchStep, check_snapshot, environment_bytes
 from dressage.envs.state import Array, State
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, Unavailable
 
@@ -26,7 +25,7 @@ _STEP_SECONDS = 600.0
 
 
 class PackBatch:
-    """See `dressage.envs.protocol.BatchEnv`.
+    """Environments of a batched simulator in a process of its pack, as a `BatchEnv`.
 
     :param channel: to a process that runs `dressage.envs.packs.batched.stepping.serve`.
     :raises Unavailable: if the simulator's process ends, does not answer, or answers in another form.
@@ -61,8 +60,8 @@ class PackBatch:
             "num_envs": num_envs,
             "max_episode_steps": options.max_episode_steps or card.max_episode_steps,
         }
-        given = self._ask(request, seconds=_START_SECONDS)
-        if sorted(map(str, given.get("fields", []))) != sorted(self._shapes):
+        answer = self._ask(request, seconds=_START_SECONDS)
+        if sorted(map(str, answer.get("fields", []))) != sorted(self._shapes):
             raise self._wrong("other fields than the card")
 
     def reset(self, seeds: Sequence[int]) -> Array:

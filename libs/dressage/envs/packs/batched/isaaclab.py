@@ -33,7 +33,7 @@ _JOINTS = (
 
 
 class IsaacSimulator:
-    """See `dressage.envs.packs.batched.protocol.Simulator`.
+    """Isaac Lab's environments as a `Simulator`.
 
     :param visible: also load shapes that are only visible.
     :param camera: draws the environment after its first reset.

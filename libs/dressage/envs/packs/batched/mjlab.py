@@ -33,7 +33,7 @@ _JOINTS: Mapping[str, tuple[str, str, str]] = {
 
 
 class MjlabSimulator:
-    """See `dressage.envs.packs.batched.protocol.Simulator`."""
+    """mjlab's environments as a `Simulator`."""
 
     def __init__(self, env_id: str, *, num_envs: int, max_episode_steps: int | None, device: str) -> None:
         os.environ.update(_NO_PROGRAMS)

@@ -13,7 +13,9 @@ from dressage.envs.state import Array
 
 
 class SingleEnv:
-    """See `gymnasium.Env`. Equal seeds and actions give equal episodes on one machine.
+    """One environment of a batched simulator, with the interface of `gymnasium.Env`.
+
+    Equal seeds and actions give equal episodes on one machine.
 
     :param bound: of each component of the action.
     """
@@ -64,20 +66,20 @@ class LimitedEnv:
         self._env, self._max_episode_steps, self._steps = env, limit, 0
 
     def fields(self) -> dict[str, Array]:
-        """See `SingleEnv.fields`."""
+        """Return the fields of the state."""
         return self._env.fields()
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Array, dict[str, Any]]:
-        """See `SingleEnv.reset`."""
+        """Start an episode."""
         self._steps = 0
         return self._env.reset(seed=seed, options=options)
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """See `SingleEnv.step`."""
+        """Apply an action for one time step; the time limit truncates."""
         self._steps += 1
         observation, reward, terminated, truncated, info = self._env.step(action)
         return observation, reward, terminated, truncated or self._steps >= self._max_episode_steps, info
 
     def close(self) -> None:
-        """See `SingleEnv.close`."""
+        """Close the environment."""
         self._env.close()
