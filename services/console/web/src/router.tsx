@@ -5,6 +5,8 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Link } 
 
 import { Empty, Problem } from './components/basics'
 import { Shell } from './components/Shell'
+import { type Tab, TABS } from './pages/session/tabs'
+import type { SessionsSearch } from './pages/Sessions'
 
 const root = createRootRoute({
   component: Shell,
@@ -17,8 +19,6 @@ const root = createRootRoute({
     </Empty>
   ),
 })
-
-export type SessionsSearch = { q?: string; state?: number; method?: string; env?: string; deleted?: boolean }
 
 const list = createRoute({
   getParentRoute: () => root,
@@ -82,9 +82,6 @@ const cluster = createRoute({
   path: '/cluster',
   component: lazyRouteComponent(() => import('./pages/cluster/ClusterPage'), 'ClusterPage'),
 })
-
-export const TABS = ['overview', 'curves', 'rollouts', 'code', 'judgment', 'lineage', 'conversation', 'artifacts', 'events'] as const
-export type Tab = (typeof TABS)[number]
 
 const session = createRoute({
   getParentRoute: () => root,

@@ -16,7 +16,8 @@ import type { Session } from '../gen/dressage/v1/session_pb'
 import { SessionState } from '../gen/dressage/v1/session_pb'
 import { ago, dollars, duration, environmentId, isOver, lastPart, phaseName, goalNumber, placeOf, scoreText, seconds, stateName } from '../lib/format'
 import { MOST_ITEMS } from '../lib/compare'
-import type { SessionsSearch } from '../router'
+
+export type SessionsSearch = { q?: string; state?: number; method?: string; env?: string; deleted?: boolean }
 
 const STATES = [1, 2, 3, 4, 5, 6].map((state) => ({ value: String(state), label: stateName(state as SessionState) }))
 

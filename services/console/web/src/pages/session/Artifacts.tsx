@@ -7,7 +7,7 @@ import { useEffect, useState } from 'react'
 import { artifacts, artifactUrl } from '../../api/clients'
 import { Command, Empty, Panel, Problem } from '../../components/basics'
 import { bytes, seconds } from '../../lib/format'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 
 const SHOWN = /\.(mp4|png|jpe?g|gif|webp|json|jsonl|py|txt|md|csv|log)$/i
 const MOST = 400

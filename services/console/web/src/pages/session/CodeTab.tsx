@@ -11,7 +11,7 @@ import { Candidates } from './Candidates'
 import { sourceOf, useIterations } from './data'
 import { Parameters } from './Parameters'
 import { ProgramRun } from './ProgramRun'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 
 const Formula = lazy(() => import('../../components/Formula').then((module) => ({ default: module.Formula })))
 

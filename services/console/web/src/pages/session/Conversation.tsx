@@ -7,7 +7,7 @@ import { Empty, Panel, Plain } from '../../components/basics'
 import type { Cost } from '../../gen/dressage/v1/session_pb'
 import { clock, compact, dollars } from '../../lib/format'
 import type { Reply } from '../../live/model'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 import { Transcripts, useTasks } from './Transcripts'
 
 const MOST = 300

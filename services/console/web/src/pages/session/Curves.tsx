@@ -9,7 +9,7 @@ import { Empty } from '../../components/basics'
 import { short } from '../../lib/format'
 import { stack } from '../../lib/stack'
 import type { IterationLive, MemberCurves } from '../../live/model'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 
 const DEFAULTS = ["judge's score", 'evaluation/proposed return', 'evaluation/environment return', 'episode_return', 'entropy', 'approx_kl', 'value_loss', 'explained_variance']
 

@@ -5,7 +5,7 @@ import { Panel, Plain } from '../../components/basics'
 import type { Event } from '../../gen/dressage/v1/event_pb'
 import { AssignmentState, RunState } from '../../gen/dressage/v1/session_pb'
 import { clock, lastPart, phaseName, scoredText, seconds, short, stateName } from '../../lib/format'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 
 const MOST = 500
 

@@ -8,7 +8,7 @@ import type { Judgment } from '../../gen/dressage/v1/session_pb'
 import { JudgeKind } from '../../gen/dressage/v1/session_pb'
 import { short } from '../../lib/format'
 import { useAssignments, useIterations } from './data'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 
 const KINDS: Record<JudgeKind, string> = {
   [JudgeKind.UNSPECIFIED]: 'unknown',

@@ -13,7 +13,7 @@ import { Lesson_Tier } from '../../gen/dressage/v1/session_service_pb'
 import { MOST_ITEMS } from '../../lib/compare'
 import { isOver, lastPart, scoreText } from '../../lib/format'
 import { useLineage } from './data'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 
 const LineageGraph = lazy(() => import('./LineageGraph').then((module) => ({ default: module.LineageGraph })))
 

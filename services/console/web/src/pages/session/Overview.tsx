@@ -10,7 +10,7 @@ import { clock, isOver, phaseName, score, scoreText } from '../../lib/format'
 import { linesOf, metricTitle } from './Curves'
 import { useIterations } from './data'
 import { Criteria } from './JudgmentTab'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 import { Steer } from './Steer'
 
 const FIRST = ["judge's score", 'evaluation/proposed return', 'episode_return']

@@ -17,7 +17,7 @@ import { Clock } from '../../scene/playback'
 import type { Recorded } from './data'
 import { filmOf, recordingOf, rolloutsOf, useAssignments } from './data'
 import { ProgramRun } from './ProgramRun'
-import type { TabProps } from './SessionPage'
+import type { TabProps } from './tabs'
 
 /** MuJoCo, three.js and the reader of recordings load when somebody opens 3D. */
 const Scene3D = lazy(() => import('./Scene3D').then((module) => ({ default: module.Scene3D })))

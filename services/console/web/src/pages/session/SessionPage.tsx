@@ -17,13 +17,10 @@ import { compact, dollars, duration, environmentId, goalNumber, isOver, placeOf,
 import { watchConnection } from '../../live/connection'
 import type { Live } from '../../live/useSession'
 import { useLiveSession } from '../../live/useSession'
-import type { Tab } from '../../router'
-import { TABS } from '../../router'
 import { Approval } from './Approval'
 import { useIterations, useSession } from './data'
 import { Phases } from './Phases'
-
-export type TabProps = { name: string; session: Session; live: Live; iteration: number }
+import { type Tab, type TabProps, TABS } from './tabs'
 
 const PANELS: Record<Tab, React.LazyExoticComponent<(props: TabProps) => React.ReactNode>> = {
   overview: lazy(() => import('./Overview').then((module) => ({ default: module.Overview }))),
