@@ -6,6 +6,7 @@ carries the field and the expected value. Nothing here imports gRPC.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Self
 
@@ -174,3 +175,15 @@ class Internal(DressageError):
     """An error in Dressage itself."""
 
     default_reason = "INTERNAL"
+
+
+class ReadOnly(AttributeError):
+    """Code sets an attribute of a state or a trajectory."""
+
+
+class UnknownField(AttributeError):
+    """A state or a trajectory has no such field."""
+
+    def __init__(self, owner: str, name: str, fields: list[str]) -> None:
+        near = difflib.get_close_matches(name, fields, n=4, cutoff=0.5) or fields
+        super().__init__(f"the {owner} has no field {name!r}; near matches: {', '.join(near)}")

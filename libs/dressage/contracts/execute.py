@@ -18,6 +18,7 @@ from typing import Any
 
 from dressage.contracts.failures import GeneratedCodeError, shorten
 from dressage.contracts.syntax import words
+from dressage.errors import ReadOnly, UnknownField
 from dressage.sandbox.heartbeat import heartbeat
 
 FILENAME = "<generated>"
@@ -35,15 +36,16 @@ EXCEPTIONS: frozenset[str] = words(
     "Exception ValueError TypeError KeyError IndexError ZeroDivisionError ArithmeticError AssertionError"
 )
 
+_IN_PLACE = "arrays may not be written into; build new ones with np.where"
+# Messages of numpy and JAX, whose exceptions have no finer types.
 _HINTS: tuple[tuple[str, str, str], ...] = (
     (
         "truth value of an array",
         "array-truth",
         "use np.where(condition, a, b) instead of if, and, or, not on arrays",
     ),
-    ("read-only", "in-place", "arrays may not be written into; build new ones with np.where"),
-    ("JAX arrays are immutable", "in-place", "arrays may not be written into; build new ones with np.where"),
-    ("has no field", "unknown-field", "use a field of the environment card"),
+    ("read-only", "in-place", _IN_PLACE),
+    ("JAX arrays are immutable", "in-place", _IN_PLACE),
     (
         "could not be broadcast",
         "shape",
@@ -97,9 +99,13 @@ def translate_error(error: BaseException, kind: type[GeneratedCodeError], *, act
     if isinstance(error, PermissionError):
         message = f"{action} tried what the sandbox forbids; use the arguments and np only."
         return kind("sandbox", message, line=line, seen=text)
-    for part, rule, remedy in _HINTS:
-        if part in text:
-            return kind(rule, f"{action} failed; {remedy}.", line=line, seen=text)
+    hints = [(rule, remedy) for part, rule, remedy in _HINTS if part in text]
+    if isinstance(error, UnknownField):
+        hints = [("unknown-field", "use a field of the environment card")]
+    elif isinstance(error, ReadOnly):
+        hints = [("in-place", _IN_PLACE)]
+    for rule, remedy in hints:
+        return kind(rule, f"{action} failed; {remedy}.", line=line, seen=text)
     return kind(
         "exception",
         f"{action} raised {type(error).__name__}; make it work for every state.",

@@ -390,5 +390,6 @@ def _list_of(reply: Mapping[str, Any], name: str) -> list[Any]:
 
 def _raise_if_internal(error: SandboxFailure) -> None:
     """Raise `Internal` for an exception whose traceback does not pass through generated code."""
+    # The process has ended, so that the interpreter's output is all there is.
     if error.kind == "error" and "Traceback" in error.stderr_tail and FILENAME not in error.stderr_tail:
         raise Internal(f"the check itself failed: {error.message}\n{error.stderr_tail[-2000:]}") from error

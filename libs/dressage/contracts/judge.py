@@ -19,6 +19,7 @@ from dressage.contracts.source import lint_judge
 from dressage.contracts.syntax import parse
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.trajectory import Trajectory
+from dressage.errors import ReadOnly, UnknownField
 
 _MAX_ENTRIES = 64
 _MAX_NAME = 120
@@ -63,11 +64,10 @@ class TrajectoryView:
         self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> NoReturn:
-        near = [key for key in self.__dict__ if name[:3] in key] or list(self.__dict__)
-        raise AttributeError(f"the trajectory has no field {name!r}; near matches: {', '.join(near[:6])}")
+        raise UnknownField("trajectory", name, list(self.__dict__))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"the trajectory is read-only: cannot set {name!r}")
+        raise ReadOnly(f"the trajectory is read-only: cannot set {name!r}")
 
 
 def _frozen(array: Any) -> Any:

@@ -7,12 +7,13 @@ computed when first read, from copies of the simulator's arrays that the state o
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dressage.errors import ReadOnly, UnknownField
 
 Array = NDArray[Any]
 Raw = Mapping[str, Array]
@@ -51,13 +52,13 @@ class State:
             return array
         function = self._functions.get(name)
         if function is None:
-            raise AttributeError(_unknown_field(name, self._names()))
+            raise UnknownField("state", name, self._names())
         array = _read_only(function(self._raw))
         self._arrays[name] = array
         return array
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"the state is read-only: cannot set {name!r}")
+        raise ReadOnly(f"the state is read-only: cannot set {name!r}")
 
     def __dir__(self) -> list[str]:
         return [*self._names(), "fields", "rows"]
@@ -109,8 +110,3 @@ def _read_only(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _unknown_field(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=4, cutoff=0.5) or known
-    return f"the state has no field {name!r}; near matches: {', '.join(near)}"

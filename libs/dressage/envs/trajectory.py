@@ -23,8 +23,8 @@ import numpy as np
 from dressage.envs import custom
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.catalogue import catalogue
-from dressage.envs.state import Array, _unknown_field
-from dressage.errors import InvalidArgument
+from dressage.envs.state import Array
+from dressage.errors import InvalidArgument, UnknownField
 from dressage.parsing import ONE_PARSER
 
 _FORMAT = "dressage.trajectory/1"
@@ -72,7 +72,7 @@ class Trajectory:
         if name.startswith("__") or name == "fields":
             raise AttributeError(name)
         if name not in self.fields:
-            raise AttributeError(_unknown_field(name, list(self.fields)).replace("the state", "the trajectory"))
+            raise UnknownField("trajectory", name, list(self.fields))
         return self.fields[name]
 
     @property

@@ -98,7 +98,7 @@ def _candidate(source: _Source, language: Language) -> Candidate:
         program, changes = normalise(program, language)
         program = parse(to_text(program), language)  # repairs may exceed the bounds of strict text
     except InvalidArgument as error:
-        return Candidate(source.form, source.line, None, problem=error.message)
+        return Candidate(source.form, source.line, None, problem=error.violations[0].text)
     notes = () if source.complete else (UNENDED,)
     return Candidate(source.form, source.line, program, tuple(dict.fromkeys((*notes, *repairs, *changes))))
 

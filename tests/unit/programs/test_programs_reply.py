@@ -197,8 +197,7 @@ REJECTED = [
 def test_what_no_repair_covers_is_rejected_with_the_reason(reply, problem):
     (candidate,) = from_reply(reply, KAREL)
     assert candidate.program is None
-    assert candidate.problem.startswith("program: ")
-    assert problem in candidate.problem
+    assert problem in candidate.problem and not candidate.problem.startswith("program: ")
 
 
 @given(languages_and_programs(largest_count=19))

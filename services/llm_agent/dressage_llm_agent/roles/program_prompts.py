@@ -177,8 +177,8 @@ def programs_of(reply: str, text: TaskText, *, form: str = PYTHONIC) -> agent_pb
 
 def _reason(candidate: Candidate, reply: str) -> str:
     """Return why a text is no program, with its place and its first line in the reply."""
-    problem = candidate.problem.removeprefix("program: ")[:_MAX_REASON]
-    return f"the {_FORMS[candidate.form]} that begins on line {candidate.line} of the reply: {problem}"
+    place = f"the {_FORMS[candidate.form]} that begins on line {candidate.line} of the reply"
+    return f"{place}: {candidate.problem[:_MAX_REASON]}"
 
 
 def _absent(form: str) -> str:

@@ -161,6 +161,7 @@ def attempt_of(pod: Mapping[str, Any], first: int) -> int:
 
 def creation_failure_type(message: str) -> str:
     """Type of the condition for an object that the API server rejects."""
+    # Kubernetes answers 403 for a quota as for other refusals; only its message differs, also in events.
     if "exceeded quota" in message:
         return "QUOTA_EXCEEDED"
     return "POD_REFUSED"
