@@ -292,9 +292,11 @@ def check(
     data_dir: DataDir = None,
 ) -> None:
     """Check a reward, or a code policy, in the sandbox, without training."""
-    from dressage.cli.check import check
+    from dressage.cli import policies
 
-    raise typer.Exit(check(reward, env, allow_unsandboxed=allow_unsandboxed, traceable=traceable, as_json=as_json))
+    raise typer.Exit(
+        policies.check(reward, env, allow_unsandboxed=allow_unsandboxed, traceable=traceable, as_json=as_json)
+    )
 
 
 @grouped
@@ -381,9 +383,20 @@ def record(
     ],
 ) -> None:
     """Write a session's settings and model replies, for `dressage run --replay`."""
-    from dressage.cli.recordings import record as record_session
+    from dressage.cli import output
+    from dressage.client.names import session_name
+    from dressage.local.connection import Connection, execute
+    from dressage.sdk.recording import record as record_session
 
-    record_session(session, common.server(), out=out, as_json=common.as_json)
+    async def work(connection: Connection) -> list[Path]:
+        with output.writing("--out", out, expected="a folder that can be written to"):
+            return await record_session(connection.client, session_name(session), out)
+
+    files = execute(common.server(), work)
+    if common.as_json:
+        output.print_json({"folder": str(out), "files": [str(path) for path in files]})
+    else:
+        print(f"{out}: {len(files) - 1} replies\n  replay: dressage run --replay {out}")
 
 
 @grouped

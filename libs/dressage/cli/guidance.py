@@ -10,7 +10,7 @@ from typing import Any
 from dressage.api.arguments import STEER
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
-from dressage.cli import output, search_listing
+from dressage.cli import output
 from dressage.client.names import session_name
 from dressage.local.connection import Connection
 from dressage.sdk.specs import set_arguments
@@ -166,9 +166,9 @@ def proposal(iteration: pb.Iteration) -> str:
     chosen = iteration.WhichOneof("proposal")
     if chosen is None:
         return ""
-    parameters = search_listing.proposal_text(iteration)
-    if parameters is not None:
-        return parameters
+    if chosen == "parameters":  # one a line, for comparisons
+        values = iteration.parameters.values or iteration.parameters.search.best_parameters
+        return "\n".join(f"parameter {index}: {value:.6g}" for index, value in enumerate(values))
     source: str = getattr(getattr(iteration, chosen), "source", "")
     return source or json.dumps(output.message_dict(iteration)[chosen], indent=2)
 

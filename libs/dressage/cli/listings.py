@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
-from dressage.cli import output, run, search_listing, summary
+from dressage.cli import output, run, summary
 from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
 from dressage.sdk import screen
 from dressage.sdk.results import Result, collect, state_now
-from dressage.sdk.texts import counted, course_text, duration, score_text, short, warm_start_text
+from dressage.sdk.texts import counted, course_text, duration, mean_text, score_text, short, warm_start_text
 
 _INTENT_SHOWN = 48
+_MAX_VALUES = 6
+_SEARCH_COLUMNS = ("iteration", "phase", "author", "score", "candidates", "chosen", "returns", "episodes", "remark")
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,8 @@ def print_session(result: Result, iterations: list[dict[str, Any]], *, as_json: 
     print(f"{result.intent}  in {result.environment}, model {result.message.spec.model or 'default'}\n")
     summary.print_result(result)
     print()
-    if any(search_listing.is_search(iteration) for iteration in iterations):
-        search_listing.print_iterations(iterations)
+    if any(_is_search(iteration) for iteration in iterations):
+        print_search_iterations(iterations)
         return
     rows = [
         (
@@ -154,6 +156,61 @@ def print_session(result: Result, iterations: list[dict[str, Any]], *, as_json: 
     output.print_table(
         ("iteration", "phase", "author", "score", "repairs", "change", "diagnosis"), rows, empty="no iterations"
     )
+
+
+def _is_search(iteration: dict[str, Any]) -> bool:
+    """Return whether an iteration, as JSON values, proposes parameters, code or programs."""
+    return any(kind in iteration for kind in ("parameters", "code", "program"))
+
+
+def print_search_iterations(iterations: Sequence[dict[str, Any]]) -> None:
+    """Print a table of iterations, given as JSON values; those of other methods have no candidates."""
+    output.print_table(_SEARCH_COLUMNS, [_search_row(iteration) for iteration in iterations], empty="no iterations")
+
+
+def _search_row(iteration: dict[str, Any]) -> tuple[object, ...]:
+    proposal = iteration.get("parameters") or iteration.get("code") or iteration.get("program") or {}
+    candidates = proposal.get("candidates", [])
+    chosen = proposal.get("chosen", 0)
+    best = candidates[chosen - 1] if 1 <= chosen <= len(candidates) else {}
+    search = proposal.get("search", {})
+    score = iteration.get("score", best.get("mean_return", search.get("best_score")))
+    return (
+        iteration.get("number", ""),
+        iteration.get("phase", "").removeprefix("PHASE_").lower(),
+        iteration.get("author", ""),
+        "" if score is None else mean_text(float(score)),
+        _candidates(candidates, search),
+        f"{chosen} {best.get('origin', '')}".strip() if best else "",
+        _range(best.get("returns", [])),
+        proposal.get("episodes", search.get("episodes", "")),
+        _remark(iteration, proposal, candidates),
+    )
+
+
+def _candidates(candidates: Sequence[dict[str, Any]], search: dict[str, Any]) -> str:
+    if not candidates or (search.get("evaluated") and "best_program" in search):
+        return f"{int(search['evaluated']):,}" if search.get("evaluated") else ""
+    cached = sum(1 for each in candidates if each.get("duplicate_of") or each.get("duplicate"))
+    failed = sum(1 for each in candidates if each.get("failure"))
+    notes = [f"{count} {name}" for count, name in ((cached, "cached"), (failed, "failed")) if count]
+    return f"{len(candidates)} ({', '.join(notes)})" if notes else str(len(candidates))
+
+
+def _range(returns: Sequence[float]) -> str:
+    if not returns:
+        return ""
+    low, high = min(returns), max(returns)
+    return mean_text(low) if low == high else f"{mean_text(low)} to {mean_text(high)}"
+
+
+def _remark(iteration: dict[str, Any], proposal: dict[str, Any], candidates: Sequence[dict[str, Any]]) -> str:
+    """Return the failure of an iteration, else the rule that changed its revision, else the values of the chosen candidate."""
+    failure = iteration.get("failure", {}).get("message", "")
+    rules = ", ".join(f"revision {each['rule']}" for each in candidates if each.get("rule"))
+    values = [f"{value:g}" for value in proposal.get("values", [])[:_MAX_VALUES]]
+    more = ", …" if len(proposal.get("values", [])) > _MAX_VALUES else ""
+    return failure or rules or proposal.get("program", "") or ", ".join(values) + more
 
 
 def watch(

@@ -1,12 +1,13 @@
-"""`dressage eval` and `dressage export`.
+"""`dressage eval`, `dressage export` and `dressage check`.
 
 Evaluation runs stock Gymnasium, the package of a pack or an environment of the user's, not the batched simulator, and
-compares the policy with random actions.
+compares the policy with random actions. The check of a reward or a code policy is that of a session, on this machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from dressage.local.connection import ServerOptions
 from dressage.sdk.texts import counted, return_text, short
 
 if TYPE_CHECKING:
+    from dressage.contracts import CheckFailure
     from dressage.envs.cards import EnvironmentCard
     from dressage.policies import ProgramPolicy
 
@@ -132,3 +134,37 @@ def _python_of(policy: ProgramPolicy) -> str:
     """Return a program as a Python file to read, with its own text as a comment."""
     head = f"# A program for {policy.environment}, exported by Dressage. Tests and actions are those of the task."
     return f"{head}\n# {policy.program}\n\n\n{policy.python}\n"
+
+
+def check(path: Path, environment: str, *, allow_unsandboxed: bool, traceable: bool, as_json: bool) -> int:
+    """Check a file and return the exit code: 1 if the check fails.
+
+    :raises InvalidArgument: if the file cannot be read.
+    :raises NotFound: for an unknown environment.
+    :raises FailedPrecondition: if this kernel has no sandbox and running without is not allowed.
+    """
+    from dressage.sdk.checking import check_source, passed_text
+    from dressage.sdk.files import read_source
+
+    source, environment = read_source(path, field="REWARD.py"), environment.removeprefix("environments/")
+    report = check_source(source, environment, allow_unsandboxed=allow_unsandboxed, traceable=traceable)
+    if as_json:
+        output.print_json({"file": str(path), "environment": environment, **report.to_dict()})
+    elif report.ok:
+        print(f"{path}: {passed_text(report)}")
+        if report.terms:
+            output.print_table(("term", "meaning"), report.terms.items())
+        if report.traceable:
+            print(f"{path}: can be compiled for a device")
+        _print_findings(path, report.obstacles)
+    else:
+        _print_findings(path, report.failures)
+        print(f"{path}: failed, {counted(len(report.failures), 'finding')}")
+    return 0 if report.ok else 1
+
+
+def _print_findings(path: Path, findings: Sequence[CheckFailure]) -> None:
+    for finding in findings:
+        place = f"{path}:{finding.line}" if finding.line else str(path)
+        seen = f" (seen: {finding.seen})" if finding.seen else ""
+        print(f"{place}: {finding.rule}: {finding.message}{seen}")

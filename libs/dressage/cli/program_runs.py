@@ -1,4 +1,4 @@
-"""`dressage programs eval`, `trace`, `sample` and `replay`."""
+"""`dressage programs eval`, `trace`, `render`, `sample` and `replay`."""
 
 from __future__ import annotations
 
@@ -158,3 +158,35 @@ def replay(path: Path, *, as_json: bool, data_dir: Path | None) -> int:
             )
         print(f"{counted(result.cases, 'case')}, {counted(len(rows), 'difference')}")
     return 1 if rows else 0
+
+
+def render(
+    source: str,
+    name: str,
+    profile: str,
+    *,
+    seed: int,
+    out: Path,
+    fps: float,
+    frames: int,
+    as_json: bool,
+    data_dir: Path | None,
+) -> None:
+    """Write the picture or video of an episode and print its path.
+
+    :raises InvalidArgument: for a bad program, or a file that cannot be written.
+    :raises NotFound: for an unknown task.
+    :raises FailedPrecondition: if a package for the format is not installed.
+    """
+    from dressage.sdk.program_pictures import check_suffix, draw_episode
+
+    check_suffix(out)
+    task = find_task(name, profile)
+    program = read_program(source, task.language)
+    use_kernels(data_dir)
+    with output.writing("--out", out):
+        count = draw_episode(task, program, seed, out, fps=fps, limit=frames)
+    if as_json:
+        output.print_json({"file": str(out), "frames": count, "task": task.environment, "seed": seed})
+    else:
+        print(out)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dressage.cli.options import DataDir, Json
+from dressage.cli.options import ENVIRONMENTS, DataDir, Json
 
 app = typer.Typer(
     help="Evaluate, trace, draw and sample programs of Karel, Minigrid and registered languages.",
@@ -79,9 +81,9 @@ def render(
 
     A .png shows the end of the episode.
     """
-    from dressage.cli import program_pictures
+    from dressage.cli import program_runs
 
-    program_pictures.render(
+    program_runs.render(
         program, task, profile, seed=seed, out=out, fps=fps, frames=frames, as_json=as_json, data_dir=data_dir
     )
 
@@ -135,9 +137,22 @@ def register(
 
     A sandboxed process tries the plug-in, describes it and compiles its rules. A language of the same name is replaced.
     """
-    from dressage.cli import program_languages
+    from dressage.cli import output
+    from dressage.programs.languages import registering
 
-    program_languages.register(source, as_json=as_json)
+    with output.writing(
+        "folder of languages",
+        os.environ.get(ENVIRONMENTS, ""),
+        expected="a folder that can be written to; set --data-dir or DRESSAGE_ENVIRONMENTS",
+    ):
+        language = registering.register(source, lambda stage: print(f"{stage} …", file=sys.stderr, flush=True))
+    tasks = [f"{language.name}/{task}" for task in language.tasks]
+    if as_json:
+        output.print_json({"name": language.name, "tasks": tasks, "note": language.note})
+        return
+    print(f"language {language.name}: {', '.join(tasks)}")
+    if language.note:
+        print(f"note: {language.note}")
 
 
 @app.command("unregister")
@@ -146,14 +161,27 @@ def unregister(
     data_dir: DataDir = None,
 ) -> None:
     """Remove a registered language."""
-    from dressage.cli import program_languages
+    from dressage.programs.languages import registering
 
-    program_languages.unregister(name)
+    registering.unregister(name)
+    print(f"removed: {name}")
 
 
 @app.command("languages")
 def languages(as_json: Json = False, data_dir: DataDir = None) -> None:
     """List the registered languages and their tasks."""
-    from dressage.cli import program_languages
+    from dressage.cli import output
+    from dressage.programs.languages import registering
 
-    program_languages.show(as_json=as_json)
+    rows = registering.languages()
+    if as_json:
+        output.print_json({"languages": rows})
+        return
+    for row in rows:
+        if "problem" in row:
+            print(f"{row['name']}: {row['problem']}")
+        else:
+            note = f" ({row['note']})" if row["note"] else ""
+            print(f"{row['name']}: {', '.join(row['tasks'])}{note}")
+    if not rows:
+        print("none; `dressage programs register` adds one")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +22,9 @@ Run = Annotated[
 ]
 
 _FULL = re.compile(r"sessions/[^/]+/runs/[^/]+\Z")
+_FOLLOW_SECONDS = 1.0
+_OVERLAP = 512
+"""Characters at the end of a reading of a log that identify the place in the next one."""
 _SHORT = re.compile(r"(?!sessions/)([^/]+)/([^/]+)\Z")
 
 
@@ -158,10 +163,9 @@ def logs(
     if follow and common.as_json:
         raise typer.BadParameter("--json prints one document; use it without --follow", param_hint="--follow")
     if follow:
-        from dressage.cli.run_logs import follow as follow_log
 
         async def until_end(connection: Connection) -> None:
-            await follow_log(await _run_name(connection, run), connection, tail=tail)
+            await _follow(await _run_name(connection, run), connection, tail=tail)
 
         execute(common.server(), until_end)
         return
@@ -176,6 +180,39 @@ def logs(
     if log.truncated:
         print("…")
     print(log.text, end="" if log.text.endswith("\n") else "\n")
+
+
+async def _follow(name: str, connection: Connection, *, tail: int) -> None:
+    """Print the end of a log, and then what is added to it, until the run ends.
+
+    :param name: full name of the run.
+    :param tail: bytes of a reading.
+    """
+    from dressage.api.v1 import session_pb2 as pb
+
+    text, final = "", (pb.RUN_STATE_SUCCEEDED, pb.RUN_STATE_FAILED, pb.RUN_STATE_CANCELLED)
+    while True:
+        ended = (await connection.client.get_run(name)).state in final
+        log = (await connection.client.read_run_log(name, tail_bytes=tail)).text
+        sys.stdout.write(new_text(text, log))
+        sys.stdout.flush()
+        text = log or text
+        if ended:
+            return
+        await asyncio.sleep(_FOLLOW_SECONDS)
+
+
+def new_text(before: str, after: str) -> str:
+    """Return what a reading of a log has that the reading before did not have.
+
+    The API reads the end of a log. Two readings overlap, so that what is new is what follows the overlap; if they do not, lines
+    between them were longer than a reading, and a line marks the place.
+    """
+    if not before or after == before:
+        return "" if after == before else after
+    end = before[-_OVERLAP:]
+    place = after.rfind(end)
+    return after[place + len(end) :] if place >= 0 else f"\n… (lines are missing here)\n{after}"
 
 
 async def _runs(connection: Connection, session: str) -> list[Any]:

@@ -13,7 +13,7 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as pb
-from dressage.cli import guidance, listings, output, search_listing
+from dressage.cli import guidance, listings, output
 from dressage.cli.main import invoke
 from dressage.local.connection import Connection
 from dressage.sdk import curves, progress, screen
@@ -156,7 +156,7 @@ def test_the_iterations_of_a_search_are_listed_with_candidates(
     third.code.candidates.add(mean_return=7.0, returns=[7.0, 7.0])
     third.code.candidates.add(failure=pb.Failure(message="raised"))
     entries = [output.message_dict(entry) for entry in (first, second, third, pb.Iteration(number=4))]
-    search_listing.print_iterations(entries)
+    listings.print_search_iterations(entries)
     rows = capsys.readouterr().out.splitlines()
     assert "100.0" in rows[1] and "2 (1 cached)" in rows[1] and "2 critic" in rows[1] and "90.00 to 110.0" in rows[1]
     assert "revision skipped" in rows[2]

@@ -15,8 +15,9 @@ from dressage import errors
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as pb
 from dressage.api.v1 import session_service_pb2
-from dressage.cli import output, run, run_logs
+from dressage.cli import output, run
 from dressage.cli.main import invoke
+from dressage.cli.runs import new_text
 from dressage.envs.cards import load_card
 from dressage.errors import NotFound
 from dressage.sdk import event_lines, progress, screen, session_file, texts
@@ -218,7 +219,7 @@ def test_keys_are_not_broken_in_a_narrow_terminal(
     ],
 )
 def test_a_followed_log_prints_what_is_new(before: str, after: str, new: str) -> None:
-    assert run_logs.added(before, after) == new
+    assert new_text(before, after) == new
 
 
 @pytest.mark.parametrize(
