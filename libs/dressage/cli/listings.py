@@ -24,7 +24,7 @@ _SEARCH_COLUMNS = ("iteration", "phase", "author", "score", "candidates", "chose
 
 
 @dataclass(frozen=True)
-class Listed:
+class Entry:
     """A session in a list."""
 
     session: pb.Session
@@ -34,13 +34,13 @@ class Listed:
     """Options with which another command uses the same server."""
 
 
-def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaitable[list[Listed]]]:
+def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaitable[list[Entry]]]:
     """Return a function that lists sessions."""
 
-    async def work(connection: Connection) -> list[Listed]:
-        entries: list[Listed] = []
+    async def work(connection: Connection) -> list[Entry]:
+        entries: list[Entry] = []
         async for session in connection.client.list_sessions(show_deleted=show_deleted, page_size=min(limit, 1000)):
-            entries.append(Listed(session, state_now(session, connection), connection.flags))
+            entries.append(Entry(session, state_now(session, connection), connection.flags))
             if len(entries) == limit:
                 break
         return entries
@@ -48,38 +48,38 @@ def sessions(*, show_deleted: bool, limit: int) -> Callable[[Connection], Awaita
     return work
 
 
-def print_sessions(entries: list[Listed], *, as_json: bool) -> None:
+def print_sessions(entries: list[Entry], *, as_json: bool) -> None:
     """Print a table of sessions, and how to resume an interrupted one."""
     if as_json:
-        output.print_json({"sessions": [output.message_dict(listed.session) for listed in entries]})
+        output.print_json({"sessions": [output.message_dict(entry.session) for entry in entries]})
         return
     rows = [
         (
             short(session.name),
-            _state(listed),
+            _state(entry),
             short(session.spec.environment),
             cut(session.spec.intent),
             f"{session.current_iteration}/{session.spec.max_iterations}",
             _best_score(session),
             session.create_time.ToDatetime().strftime("%Y-%m-%d %H:%M"),
         )
-        for listed in entries
-        for session in (listed.session,)
+        for entry in entries
+        for session in (entry.session,)
     ]
     columns = ("session", "state", "environment", "intent", "iteration", "score", "created (UTC)")
     example = 'dressage run "run forward fast" --env HalfCheetah-v5'
     output.print_table(columns, rows, empty=f"no sessions yet (--all lists deleted ones); try: {example}")
-    interrupted = next((listed for listed in entries if listed.state == "interrupted"), None)
+    interrupted = next((entry for entry in entries if entry.state == "interrupted"), None)
     if interrupted is not None:
         name = short(interrupted.session.name)
         print(f"\ninterrupted: no server runs here; resume with: dressage sessions watch {name}{interrupted.flags}")
 
 
-def _state(listed: Listed) -> str:
-    session = listed.session
+def _state(entry: Entry) -> str:
+    session = entry.session
     waits = f" ({session.queue.place} of {session.queue.length} in the queue)" if session.HasField("queue") else ""
     deleted = " (deleted)" if session.HasField("delete_time") else ""
-    return listed.state + (waits if listed.state != "interrupted" else "") + deleted
+    return entry.state + (waits if entry.state != "interrupted" else "") + deleted
 
 
 def _best_score(session: pb.Session) -> str:
@@ -271,11 +271,11 @@ def resume(
     async def work(connection: Connection) -> int:
         before = await connection.client.get_session(name)
         earlier = (
-            await run.recorded(before, connection) if connection.kind == "stack" and before.state in ENDED else None
+            await run.read_history(before, connection) if connection.kind == "stack" and before.state in ENDED else None
         )
         resumed = await connection.client.resume_session(name, additional_iterations=iterations, budget=budget)
         if not as_json:
-            print(f"resuming {short(name)}: {added(before.spec, resumed.spec)}", flush=True)
+            print(f"resuming {short(name)}: {limits_change(before.spec, resumed.spec)}", flush=True)
         if connection.kind != "stack":
             if as_json:
                 output.print_json(output.message_dict(resumed))
@@ -293,7 +293,7 @@ def resume(
     return work
 
 
-def added(before: pb.SessionSpec, after: pb.SessionSpec) -> str:
+def limits_change(before: pb.SessionSpec, after: pb.SessionSpec) -> str:
     """Return what resuming a session has changed in its limits, in one line."""
     more = after.max_iterations - before.max_iterations
     iterations = f"{counted(more, 'more iteration')}, at most {after.max_iterations} in total" if more else ""

@@ -176,7 +176,7 @@ def _episodes(plan: dict[str, Any]) -> str:
 _LONG_MINUTES = 60.0
 
 
-def confirmed(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
+def confirm(estimate: pb.EstimateSessionResponse, *, ask: Callable[[str], bool] | None) -> bool:
     """Return whether to start.
 
     The user is asked only on a terminal, and only if model calls may cost money or the session may take over an hour.

@@ -51,11 +51,11 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
         document = {"plan": plan.plan_dict(estimate)}
         if not output_options.as_json:
             output.console().print(plan.plan_text(estimate))
-        if not output_options.yes and not plan.confirmed(estimate, ask=_asker(output_options)):
+        if not output_options.yes and not plan.confirm(estimate, ask=_asker(output_options)):
             return 1
         if output_options.detach:
             return _detached(await connection.client.create_session(spec), connection, document, output_options)
-        for name in await preflight.interrupted(connection):
+        for name in await preflight.interrupted_sessions(connection):
             watch = f"dressage sessions watch {texts.short(name)}{connection.flags}"
             print_remark(f"{texts.short(name)} is interrupted and stays so; to continue it later: {watch}")
         # Before the session exists, Ctrl-C simply ends the process.
@@ -184,19 +184,19 @@ async def _signals() -> AsyncIterator[asyncio.Queue[int]]:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class History:
     """The events of a session so far."""
 
     view: progress.View
     resume_token: str
 
 
-async def recorded(session: session_pb2.Session, connection: Connection) -> Recorded:
+async def read_history(session: session_pb2.Session, connection: Connection) -> History:
     """Return what an ended session has shown, so that only newer events are shown when it is resumed."""
     view, token = screen.first_view(session, flags=connection.flags), ""
     async for response in connection.client.watch_session(session.name):
         view, token = progress.after(view, response), response.resume_token or token
-    return Recorded(replace(view, lines=()), token)
+    return History(replace(view, lines=()), token)
 
 
 async def show(
@@ -205,7 +205,7 @@ async def show(
     *,
     as_json: bool,
     detail: screen.Detail = "normal",
-    earlier: Recorded | None = None,
+    earlier: History | None = None,
 ) -> None:
     """Show the events of a session until it ends: a live display on a terminal, else one line for each event.
 
@@ -218,7 +218,7 @@ async def show(
             replace(earlier.view, max_iterations=view.max_iterations, started=time.monotonic()),
             earlier.resume_token,
         )
-    with screen.opened(view, stream=sys.stderr if as_json else None, detail=detail) as update:
+    with screen.display(view, stream=sys.stderr if as_json else None, detail=detail) as update:
         async for response in connection.client.watch_session(name, resume_token=token):
             view = progress.after(view, response)
             update(view, response.event)

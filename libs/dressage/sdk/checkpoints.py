@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from dressage.api.v1 import event_pb2
+from dressage.sdk.texts import mean
 
 _SHOWN = 6
 """Members that a line lists by value; of more, it has the range."""
@@ -18,7 +19,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is known of a checkpoint, by member."""
+    """Results of a checkpoint, by member."""
 
     returns: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Mean return under the environment's reward."""
@@ -47,15 +48,16 @@ class Checkpoints:
     def with_evaluation(self, member: str, evaluation: event_pb2.EvaluationFinished) -> Checkpoints:
         """Return the state after an evaluation."""
         result, step = evaluation.evaluation, evaluation.evaluation.env_step
-        known = self.pending.get(step, Checkpoint())
-        if result.returns:
-            known = replace(known, returns=_with(known.returns, member, sum(result.returns) / len(result.returns)))
-        if result.speeds:
-            known = replace(known, speeds=_with(known.speeds, member, sum(result.speeds) / len(result.speeds)))
+        checkpoint = self.pending.get(step, Checkpoint())
+        returns, speeds = mean(result.returns), mean(result.speeds)
+        if returns is not None:
+            checkpoint = replace(checkpoint, returns=_with(checkpoint.returns, member, returns))
+        if speeds is not None:
+            checkpoint = replace(checkpoint, speeds=_with(checkpoint.speeds, member, speeds))
         return replace(
             self,
             evaluated=self.evaluated + 1,
-            pending=_with(self.pending, step, known),
+            pending=_with(self.pending, step, checkpoint),
             last_step=max(self.last_step, step),
         )
 
@@ -67,13 +69,13 @@ class Checkpoints:
         :param fresh: whether it is of rollouts on fresh seeds.
         """
         step = judged.env_step or self.last_step
-        known = self.pending.get(step, Checkpoint())
-        known = replace(known, scores=_with(known.scores, member, judged.judgment.score))
+        checkpoint = self.pending.get(step, Checkpoint())
+        checkpoint = replace(checkpoint, scores=_with(checkpoint.scores, member, judged.judgment.score))
         if judged.judgment.passed:
-            known = replace(known, passed=known.passed | {member})
+            checkpoint = replace(checkpoint, passed=checkpoint.passed | {member})
         if not judged.env_step:
-            known = replace(known, title="on fresh seeds, policies" if fresh else "policies")
-        return replace(self, pending=_with(self.pending, step, known))
+            checkpoint = replace(checkpoint, title="on fresh seeds, policies" if fresh else "policies")
+        return replace(self, pending=_with(self.pending, step, checkpoint))
 
     def take(self, members: int) -> tuple[Checkpoints, str]:
         """Return the state without the first complete checkpoint, and its line; empty if none is complete.
@@ -82,8 +84,8 @@ class Checkpoints:
         """
         for step in sorted(self.pending):
             checkpoint = self.pending[step]
-            known = checkpoint.scores if self.judged else checkpoint.returns
-            if members and len(known) >= members:
+            complete = checkpoint.scores if self.judged else checkpoint.returns
+            if members and len(complete) >= members:
                 rest = {other: value for other, value in self.pending.items() if other > step}
                 return replace(self, pending=MappingProxyType(rest)), text(step, checkpoint)
         return self, ""
@@ -105,8 +107,7 @@ def text(step: int, checkpoint: Checkpoint) -> str:
 def _values(values: Mapping[str, float], form: str) -> str:
     ordered = [values[name] for name in sorted(values)]
     if len(ordered) > _SHOWN:
-        middle = sum(ordered) / len(ordered)
-        return f"{middle:{form}} on average, {min(ordered):{form}} to {max(ordered):{form}}"
+        return f"{mean(ordered):{form}} on average, {min(ordered):{form}} to {max(ordered):{form}}"
     return " ".join(f"{value:{form}}" for value in ordered)
 
 

@@ -71,7 +71,7 @@ def draw_training(curves: Mapping[str, Returns], path: Path, session: pb.Session
     random = session.returns.random_mean if session.HasField("returns") else None
     judged = session.HasField("best_judgment") and session.spec.pass_threshold > 0
     references = References(random, session.spec.pass_threshold if judged else None)
-    return _drawn(lambda: draw_returns(curves, path, title=_title(session), references=references))
+    return _draw_or_explain(lambda: draw_returns(curves, path, title=_title(session), references=references))
 
 
 def draw_search(points: Sequence[SearchPoint], path: Path, session: pb.Session) -> str:
@@ -80,10 +80,10 @@ def draw_search(points: Sequence[SearchPoint], path: Path, session: pb.Session) 
         return "no candidate was evaluated"
     report = session.report.mean if session.HasField("report") else None
     programs = session.method == "program"
-    return _drawn(lambda: draw_points(points, path, title=_title(session), report=report, programs=programs))
+    return _draw_or_explain(lambda: draw_points(points, path, title=_title(session), report=report, programs=programs))
 
 
-def _drawn(draw: Callable[[], None]) -> str:
+def _draw_or_explain(draw: Callable[[], None]) -> str:
     """Draw, and return why that is not possible, because a result is printed also without its picture."""
     try:
         draw()

@@ -50,7 +50,7 @@ def _template_writes(spec: pb.SessionSpec, method: str) -> bool:
     return not (reward.reward_source and spec.judge_source)
 
 
-async def interrupted(connection: Connection) -> list[str]:
+async def interrupted_sessions(connection: Connection) -> list[str]:
     """Return the names of sessions of the data folder that an earlier process has left, newest first, at most five."""
     if connection.kind != "stack":
         return []

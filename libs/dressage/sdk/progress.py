@@ -92,11 +92,11 @@ def advance(view: View, event: event_pb2.Event) -> View:
     elif kind == "agent_replied":
         view = replace(view, dollars=view.dollars + event.agent_replied.cost.dollars)
     elif kind == "progress":
-        view = _progressed(view, event.progress)
+        view = _with_progress(view, event.progress)
     elif kind == "evaluation_finished":
-        view = _evaluated(view, event.evaluation_finished)
+        view = _with_evaluation(view, event.evaluation_finished)
     elif kind == "judged":
-        view = _judged(view, event.judged)
+        view = _with_judgment(view, event.judged)
     elif kind == "scored" and not event.scored.confirmed:
         view = replace(view, best_score=_highest(view, event.scored.score))
     elif kind == "candidate_evaluated":
@@ -125,17 +125,17 @@ def after(view: View, response: session_service_pb2.WatchSessionResponse) -> Vie
 
 def _with_checkpoints(view: View, event: event_pb2.Event) -> View:
     """Return the view with the content of an event about checkpoints, and the line of one that is complete."""
-    kind, known = event.WhichOneof("payload"), view.checkpoints
+    kind, checkpoints = event.WhichOneof("payload"), view.checkpoints
     if kind == "evaluation_finished":
-        known = known.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
+        checkpoints = checkpoints.with_evaluation(short(event.evaluation_finished.member), event.evaluation_finished)
     elif kind == "judged" and is_member(event.judged.subject):
         fresh = view.phase == session_pb2.PHASE_CONFIRM
-        known = known.with_judgment(short(event.judged.subject), event.judged, fresh=fresh)
+        checkpoints = checkpoints.with_judgment(short(event.judged.subject), event.judged, fresh=fresh)
     else:
         return view
     alive = sum(1 for member in view.members.values() if not member.failure)
-    known, text = known.take(alive)
-    return replace(view, checkpoints=known, notice=f"[{event.iteration}] {text}" if text else "")
+    checkpoints, text = checkpoints.take(alive)
+    return replace(view, checkpoints=checkpoints, notice=f"[{event.iteration}] {text}" if text else "")
 
 
 def is_detail(event: event_pb2.Event, view: View) -> bool:
@@ -206,7 +206,7 @@ def _highest(view: View, score: float) -> float:
     return score if view.best_score is None else max(score, view.best_score)
 
 
-def _progressed(view: View, progress: event_pb2.Progress) -> View:
+def _with_progress(view: View, progress: event_pb2.Progress) -> View:
     members = dict(view.members) if progress.assignment == view.assignment else {}
     if progress.assignment != view.assignment:
         view = replace(view, checkpoints=Checkpoints(judged=view.checkpoints.judged))
@@ -230,7 +230,7 @@ def _progressed(view: View, progress: event_pb2.Progress) -> View:
     )
 
 
-def _evaluated(view: View, finished: event_pb2.EvaluationFinished) -> View:
+def _with_evaluation(view: View, finished: event_pb2.EvaluationFinished) -> View:
     key, evaluation = short(finished.member), finished.evaluation
     member = replace(
         view.members.get(key, MemberView()),
@@ -240,7 +240,7 @@ def _evaluated(view: View, finished: event_pb2.EvaluationFinished) -> View:
     return replace(view, members=MappingProxyType({**view.members, key: member}))
 
 
-def _judged(view: View, judged: event_pb2.Judged) -> View:
+def _with_judgment(view: View, judged: event_pb2.Judged) -> View:
     score = judged.judgment.score
     if is_member(judged.subject):
         key = short(judged.subject)

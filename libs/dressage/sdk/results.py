@@ -385,7 +385,7 @@ def _table(cells: list[Row]) -> str:
 
 
 def _image(path: Path | None) -> str:
-    data = _embedded(path)
+    data = _base64(path)
     return f'<img alt="learning curve" style="max-width:640px" src="data:image/png;base64,{data}">' if data else ""
 
 
@@ -394,13 +394,13 @@ def _video(result: Result) -> str:
         path = result.video
     except DressageError as error:  # what is shown must not depend on a server that is gone
         return f"<p>video: {escape(error.message)}</p>"
-    data = _embedded(path)
+    data = _base64(path)
     if data:
         return f'<video controls loop style="max-width:480px" src="data:video/mp4;base64,{data}"></video>'
     return f"<p>video: <code>{escape(str(path))}</code></p>" if path is not None else ""
 
 
-def _embedded(path: Path | None) -> str:
+def _base64(path: Path | None) -> str:
     if path is None or not path.is_file() or path.stat().st_size > _MAX_EMBEDDED_BYTES:
         return ""
     return base64.b64encode(path.read_bytes()).decode("ascii")

@@ -175,7 +175,7 @@ def result(
     :raises SessionFailed: if the session failed.
     """
     server = server_options(address=address, token=token, data_dir=data_dir)
-    with python_names(), own_environments(data_dir), _opened(server, start="own" if wait else "records") as place:
+    with python_names(), own_environments(data_dir), _connect(server, start="own" if wait else "records") as place:
         if wait:
             _follow(place, session, quiet=quiet, on_event=on_event)
         return _result(place, session)
@@ -191,7 +191,7 @@ class _Place:
 
 
 def _run(spec: pb.SessionSpec, server: ServerOptions, *, detach: bool, quiet: bool, on_event: OnEvent | None) -> Result:
-    with _opened(server, start="own") as place:
+    with _connect(server, start="own") as place:
         refuse_unusable(server, place.connection, detach=detach)
         place.loop.run(preflight.check(spec, place.connection))
         session = place.client.create_session(spec)
@@ -201,7 +201,7 @@ def _run(spec: pb.SessionSpec, server: ServerOptions, *, detach: bool, quiet: bo
 
 
 @contextmanager
-def _opened(server: ServerOptions, *, start: Start) -> Iterator[_Place]:
+def _connect(server: ServerOptions, *, start: Start) -> Iterator[_Place]:
     loop = LoopThread()
     try:
         with preserved_logging():
@@ -219,7 +219,7 @@ def _follow(place: _Place, session: str, *, quiet: bool, on_event: OnEvent | Non
     """Show a session until it ends."""
     view = screen.first_view(place.client.get_session(session), flags=place.connection.flags)
     try:
-        with nullcontext(_nothing) if quiet else screen.opened(view) as update:
+        with nullcontext(_nothing) if quiet else screen.display(view) as update:
             for response in place.client.watch_session(session):
                 view = progress.after(view, response)
                 update(view, response.event)

@@ -54,7 +54,7 @@ class Judgment:
             interval=(message.interval_low, message.interval_high) if samples else None,
             criteria={criterion.name: criterion.score for criterion in message.criteria},
             diagnosis=message.diagnosis,
-            judged=_judged(message),
+            judged=_judges_text(message),
             judged_by=message.judged_by,
             without_video=message.without_video,
             rollouts=message.rollouts,
@@ -64,7 +64,7 @@ class Judgment:
         )
 
 
-def _judged(message: pb.Judgment) -> str:
+def _judges_text(message: pb.Judgment) -> str:
     """Return what judged, why not video, and how many rollouts are left out."""
     if not message.judged_by:
         return ""

@@ -47,7 +47,7 @@ def first_view(session: session_pb2.Session, *, flags: str = "") -> progress.Vie
     )
 
 
-def opened(
+def display(
     view: progress.View, *, stream: TextIO | None = None, detail: Detail = "normal"
 ) -> AbstractContextManager[Update]:
     """Show a session's events, until the end of the context.

@@ -112,7 +112,7 @@ async def test_lists_and_summaries_show_the_place(
     for name in ("sa", "sb"):
         await client.create_session(SPEC, session_id=name)
     waiting = await client.get_session("sb")
-    listings.print_sessions([listings.Listed(waiting, "pending", "")], as_json=False)
+    listings.print_sessions([listings.Entry(waiting, "pending", "")], as_json=False)
     assert "pending (1 of 1 in the queue)" in capsys.readouterr().out
 
     result = await collect(waiting, Connection(client, "remote", None))

@@ -331,8 +331,8 @@ def test_a_plan_with_a_language_model_has_a_price_and_is_confirmed():
     estimate.spec.roles["judge"].model = "openai/y"
     estimate.spec.model, estimate.spec.max_iterations = "openai/x", 3
     questions: list[str] = []
-    assert plan.confirmed(estimate, ask=lambda question: bool(questions.append(question))) is False
-    assert questions and plan.confirmed(estimate, ask=None)
+    assert plan.confirm(estimate, ask=lambda question: bool(questions.append(question))) is False
+    assert questions and plan.confirm(estimate, ask=None)
     assert "the author may change the length" not in plan.plan_text(estimate).plain
     estimate.spec.reward.tune_hyperparameters, estimate.spec.reward.steps_per_member = True, 100
     estimate.env_steps_per_iteration = 100

@@ -107,9 +107,9 @@ def test_a_session_of_over_an_hour_asks_first() -> None:
 
     long = estimate()
     long.minutes_per_iteration = 61
-    assert plan.confirmed(estimate(), ask=ask) and not questions
-    assert not plan.confirmed(long, ask=ask) and questions == ["The session may take 1 h 01 min. Start it?"]
-    assert plan.confirmed(long, ask=None)
+    assert plan.confirm(estimate(), ask=ask) and not questions
+    assert not plan.confirm(long, ask=ask) and questions == ["The session may take 1 h 01 min. Start it?"]
+    assert plan.confirm(long, ask=None)
 
 
 async def test_interrupted_sessions_are_named_and_not_continued() -> None:
@@ -118,8 +118,8 @@ async def test_interrupted_sessions_are_named_and_not_continued() -> None:
         fake.sessions[f"sessions/{name}"] = pb.Session(name=f"sessions/{name}", state=state)
     with Background(fake) as running:
         async with AsyncClient.connect(running.address) as client:
-            assert await preflight.interrupted(Connection(client, "stack", None)) == ["sessions/a"]
-            assert await preflight.interrupted(Connection(client, "joined", None)) == []
+            assert await preflight.interrupted_sessions(Connection(client, "stack", None)) == ["sessions/a"]
+            assert await preflight.interrupted_sessions(Connection(client, "joined", None)) == []
 
 
 OWN_POLICY = pb.SessionSpec(model="template/v1", code=pb.CodeSpec(policy_source="class Policy: …"))

@@ -96,10 +96,10 @@ def test_resume_states_what_it_adds() -> None:
     before = pb.SessionSpec(max_iterations=1, budget=pb.Budget(dollars=1.0))
     after = pb.SessionSpec(max_iterations=3, budget=pb.Budget(dollars=2.5, tokens=1000))
     after.budget.wall_time.FromSeconds(90)
-    assert listings.added(before, after) == (
+    assert listings.limits_change(before, after) == (
         "2 more iterations, at most 3 in total; at most 2.5 $; at most 1,000 tokens; at most 1 min 30 s"
     )
-    assert listings.added(after, after) == "no further iteration, at most 3 in total"
+    assert listings.limits_change(after, after) == "no further iteration, at most 3 in total"
 
 
 def test_a_resumed_session_shows_only_new_events(

@@ -199,7 +199,7 @@ def events(count: int) -> list[ev.Event]:
 def test_a_hundred_iterations_are_a_bounded_number_of_lines() -> None:
     view = progress.View(session="sessions/s1", started=0.0, method="parameters", max_iterations=100, goal="475")
     stream = io.StringIO()
-    with screen.opened(view, stream=stream) as update:
+    with screen.display(view, stream=stream) as update:
         for event in events(100):
             view = progress.advance(view, event)
             update(view, event)

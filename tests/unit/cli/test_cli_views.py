@@ -66,7 +66,7 @@ def shown(events: list[ev.Event], detail: screen.Detail, **spec: Any) -> tuple[l
     reward = pb.RewardSpec(evaluations=2, **spec)
     view = screen.first_view(pb.Session(name="sessions/s1", spec=pb.SessionSpec(reward=reward)))
     stream, views = io.StringIO(), []
-    with screen.opened(view, stream=stream, detail=detail) as update:
+    with screen.display(view, stream=stream, detail=detail) as update:
         for event in events:
             view = progress.advance(view, event)
             update(view, event)
