@@ -479,12 +479,13 @@ def test_show_names_an_existing_learning_curve(server: Background, tmp_path: Pat
     policy = tmp_path / "artifacts" / POLICY
     picture = policy.parent / "learning_curve.png"
 
-    async def facts() -> Any:
+    async def named() -> Path | None:
         async with AsyncClient.connect(server.address) as client:
-            return await listings.session("s1")(Connection(client, "joined", tmp_path / "artifacts"))
+            result, _ = await listings.session("s1")(Connection(client, "joined", tmp_path / "artifacts"))
+            return result.picture
 
     assert invoke(RUN) == 0
     policy.mkdir(parents=True)
-    assert asyncio.run(facts())["learning_curve"] is None
+    assert asyncio.run(named()) is None
     picture.write_bytes(b"picture")
-    assert asyncio.run(facts())["learning_curve"] == {"artifact": "", "path": str(picture)}
+    assert asyncio.run(named()) == picture
