@@ -15,8 +15,14 @@ function dollarsOf(cost: Cost | undefined): string {
   return cost.dollars === undefined ? 'unknown' : cost.dollars.toFixed(4)
 }
 
+/** Whether the cases are of several methods and runs: an experiment. */
+export function isMatrix(benchmark: Benchmark): boolean {
+  return benchmark.cases.some((entry) => entry.method !== '')
+}
+
 export function casesCsv(benchmark: Benchmark): string {
-  return toCsv(CASES, benchmark.cases.map(caseRow))
+  if (!isMatrix(benchmark)) return toCsv(CASES, benchmark.cases.map(caseRow))
+  return toCsv([...CASES, 'method', 'run'], benchmark.cases.map((entry, index) => [...caseRow(entry, index), entry.method, entry.run]))
 }
 
 function caseRow(entry: BenchmarkCase, index: number): (string | number)[] {

@@ -42,9 +42,9 @@ export function pairsOf(first: Benchmark, second: Benchmark): Pair[] {
 /** `onlyFirst` and `onlySecond` count the cases that only one of them passed. */
 export type Matched = { cases: number; both: number; onlyFirst: number; onlySecond: number; neither: number }
 
-/** Cases of the same environment and intent that have ended in both; a case that occurs several times is matched in order. */
+/** Cases of the same environment, intent, method and run that have ended in both; one that occurs several times is matched in order. */
 export function matchedOf(first: Benchmark, second: Benchmark): Matched {
-  const key = (entry: BenchmarkCase) => JSON.stringify([entry.environment, entry.intent])
+  const key = (entry: BenchmarkCase) => JSON.stringify([entry.environment, entry.intent, ...(entry.method === '' ? [] : [entry.method, entry.run])])
   const waiting = new Map<string, BenchmarkCase[]>()
   for (const entry of first.cases) waiting.set(key(entry), [...(waiting.get(key(entry)) ?? []), entry])
   const counts: Matched = { cases: 0, both: 0, onlyFirst: 0, onlySecond: 0, neither: 0 }

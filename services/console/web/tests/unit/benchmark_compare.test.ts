@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest'
 
 import { BenchmarkSchema } from '../../src/gen/dressage/v1/benchmark_service_pb'
 import { SessionState } from '../../src/gen/dressage/v1/session_pb'
+import { casesCsv } from '../../src/lib/benchmark'
 import { differenceOf, matchedOf, pairsCsv, pairsOf } from '../../src/lib/benchmarkCompare'
 import { fromCsv } from '../../src/lib/csv'
 
@@ -19,6 +20,17 @@ const second = create(BenchmarkSchema, {
   name: 'benchmarks/b-2',
   groups: [group('all', 'all', 56, 70, 0.6919, 0.8769), group('category', '=run', 1, 1, 0.2065, 1)],
   cases: [entry('hop', SUCCEEDED), entry('hop', SUCCEEDED), entry('jump', EXHAUSTED), entry('run', RUNNING), entry('other', SUCCEEDED)],
+})
+
+describe('an experiment', () => {
+  const cell = (method: string, run: number, state: SessionState) => ({ ...entry('hop', state), method, run })
+  const [one, other] = [[cell('a', 0, SUCCEEDED), cell('b', 0, EXHAUSTED)], [cell('b', 0, SUCCEEDED), cell('a', 0, SUCCEEDED), cell('a', 1, SUCCEEDED)]].map((cases) => create(BenchmarkSchema, { cases }))
+
+  it('is matched by method and run, and has them in its CSV', () => {
+    expect(matchedOf(one!, other!)).toEqual({ cases: 2, both: 1, onlyFirst: 0, onlySecond: 1, neither: 0 })
+    expect(fromCsv(casesCsv(other!)).map((row) => row.slice(-2))).toEqual([['method', 'run'], ['b', '0'], ['a', '0'], ['a', '1']])
+    expect(fromCsv(casesCsv(first))[0]!.at(-1)).toBe('judged_by')
+  })
 })
 
 describe('two benchmarks', () => {

@@ -11,7 +11,7 @@ import { Empty, Fact, Panel, Problem, StateBadge } from '../../components/basics
 import { modals } from '../../components/confirm'
 import type { Benchmark, BenchmarkCase } from '../../gen/dressage/v1/benchmark_service_pb'
 import { SessionState } from '../../gen/dressage/v1/session_pb'
-import { allGroup, casesCsv, groupsCsv, isDone, stagesOf } from '../../lib/benchmark'
+import { allGroup, casesCsv, groupsCsv, isDone, isMatrix, stagesOf } from '../../lib/benchmark'
 import { MOST_ITEMS } from '../../lib/compare'
 import { save } from '../../lib/csv'
 import { compact, dollars, duration, environmentId, isOver, seconds, short } from '../../lib/format'
@@ -84,7 +84,7 @@ function Head({ id, benchmark }: { id: string; benchmark: Benchmark }) {
             <StatusBadge benchmark={benchmark} />
             {trash && <Text size="xs" c="red">in the trash</Text>}
             <Text size="xs" c="dimmed" className="one-line">
-              {[template?.methodSpec.case ?? 'reward', template?.model || "the server's default model", benchmark.staged ? `stages with gate ${short(benchmark.stageGate)}` : 'without stages', benchmark.owner].filter(Boolean).join(' · ')}
+              {[...(isMatrix(benchmark) ? ['an experiment'] : [template?.methodSpec.case ?? 'reward', template?.model || "the server's default model"]), benchmark.staged ? `stages with gate ${short(benchmark.stageGate)}` : 'without stages', benchmark.owner].filter(Boolean).join(' · ')}
             </Text>
           </Group>
           <Title order={1} size="h3">{`Benchmark ${id}`}</Title>
@@ -206,7 +206,7 @@ function cellOf(entry: BenchmarkCase): string {
 function Groups({ benchmark }: { benchmark: Benchmark }) {
   const kinds = [...new Set(benchmark.groups.map((group) => group.kind))].filter((kind) => kind !== 'all')
   const [chosen, setChosen] = useState<string | null>(null)
-  const kind = chosen ?? (kinds.includes('category') ? 'category' : kinds[0])
+  const kind = chosen ?? ['category', 'method'].find((name) => kinds.includes(name)) ?? kinds[0]
   if (kind === undefined) return null
   return (
     <Panel title="Success by group" pad="sm" right={<SegmentedControl size="xs" aria-label="Group by" data={kinds} value={kind} onChange={setChosen} />}>
@@ -264,6 +264,7 @@ function Cases({ benchmark }: { benchmark: Benchmark }) {
   const [shown, setShown] = useState('all')
   const [page, setPage] = useState(1)
   const numbered = benchmark.cases.map((entry, index) => ({ entry, number: index + 1 })).filter(({ entry }) => fits(entry, shown))
+  const matrix = isMatrix(benchmark)
   const here = numbered.slice((page - 1) * PER_PAGE, page * PER_PAGE)
   const compared = here.map(({ entry }) => entry.session.split('/')[1]).filter(Boolean).slice(0, MOST_ITEMS)
   return (
@@ -299,8 +300,8 @@ function Cases({ benchmark }: { benchmark: Benchmark }) {
               <Table.Th ta="right">#</Table.Th>
               <Table.Th>Intent</Table.Th>
               <Table.Th>Environment</Table.Th>
-              <Table.Th>Category</Table.Th>
-              <Table.Th>Difficulty</Table.Th>
+              <Table.Th>{matrix ? 'Method' : 'Category'}</Table.Th>
+              <Table.Th>{matrix ? 'Run' : 'Difficulty'}</Table.Th>
               {benchmark.staged && <Table.Th ta="right">Stage</Table.Th>}
               <Table.Th>State</Table.Th>
               <Table.Th ta="right">Score</Table.Th>
@@ -345,9 +346,9 @@ function CaseRow({ entry, number, staged }: { entry: BenchmarkCase; number: numb
           </Text>
         )}
       </Table.Td>
-      <Table.Td>{environmentId(entry.environment)}</Table.Td>
-      <Table.Td className="plain">{entry.category}</Table.Td>
-      <Table.Td className="plain">{entry.difficulty}</Table.Td>
+      <Table.Td className="plain">{entry.environmentLabel || environmentId(entry.environment)}</Table.Td>
+      <Table.Td className="plain">{entry.method || entry.category}</Table.Td>
+      <Table.Td className="plain">{entry.method === '' ? entry.difficulty : entry.run}</Table.Td>
       {staged && <Table.Td ta="right" className="numbers">{entry.stage}</Table.Td>}
       <Table.Td>{entry.state === SessionState.UNSPECIFIED ? <Text size="sm" c="dimmed">waiting</Text> : <StateBadge state={entry.state} />}</Table.Td>
       <Table.Td ta="right" className="numbers">

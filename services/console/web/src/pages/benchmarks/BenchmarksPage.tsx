@@ -41,7 +41,7 @@ export function BenchmarksPage() {
             {deleted ? 'Trash of benchmarks' : 'Benchmarks'}
           </Title>
           <Text size="sm" c="dimmed">
-            Many intents, one table of results.
+            Many sessions, one table of results.
           </Text>
         </Box>
         <Group gap="xs">
@@ -65,7 +65,7 @@ export function BenchmarksPage() {
         <Empty icon={deleted ? <IconTrash size={22} /> : <IconChecklist size={22} />} title={deleted ? 'The trash is empty' : 'No benchmarks yet'}>
           {!deleted && (
             <Stack gap="xs">
-              <Text size="sm">A benchmark runs a session for each line of a CSV file.</Text>
+              <Text size="sm">A benchmark runs a session for each line of a CSV file, or for each run of an experiment.</Text>
               <Command text="dressage bench cases.csv" />
             </Stack>
           )}

@@ -1,4 +1,4 @@
-// What the pages of benchmarks read. A running benchmark is read again every second.
+// What the pages of benchmarks read. A running benchmark is read again every second, a large one every five.
 import { keepPreviousData, useQuery } from '@tanstack/react-query'
 
 import { benchmarks } from '../../api/clients'
@@ -7,6 +7,7 @@ import type { Benchmark } from '../../gen/dressage/v1/benchmark_service_pb'
 import { isDone } from '../../lib/benchmark'
 
 const MOST_BENCHMARKS = 200
+const LARGE = 200
 
 export function useBenchmarks() {
   return useQuery({
@@ -20,7 +21,7 @@ export function useBenchmark(name: string) {
   return useQuery({
     queryKey: ['benchmark', name],
     queryFn: ({ signal }) => benchmarks.getBenchmark({ name }, { signal }),
-    refetchInterval: (query) => (query.state.data !== undefined && isDone(query.state.data) ? false : 1_000),
+    refetchInterval: ({ state: { data } }) => (data === undefined ? 1_000 : isDone(data) ? false : data.cases.length > LARGE ? 5_000 : 1_000),
   })
 }
 
