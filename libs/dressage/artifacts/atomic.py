@@ -55,7 +55,7 @@ def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = Fal
             fill(file)
             file.flush()
             os.fchmod(file.fileno(), PRIVATE_FILE)
-            if synced:
+            if synced:  # what was promised survives a power failure (decision 0053)
                 os.fsync(file.fileno())
         if if_absent:
             try:

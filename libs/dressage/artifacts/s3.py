@@ -372,6 +372,7 @@ def write(client: S3Client, name: str, contents: Contents, *, part_bytes: int, w
     :raises Aborted: if the file changed while it was read.
     """
     headers = {DIGEST_HEADER: contents.sha256, WRITER_HEADER: writer, "Content-Type": "application/octet-stream"}
+    # The store decides who is first, as a hard link does in a folder (decision 0016).
     condition = {"If-None-Match": "*"} if if_absent else {}
     if contents.size <= part_bytes:
         data = b"".join(contents.parts(part_bytes))

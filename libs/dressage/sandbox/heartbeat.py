@@ -186,6 +186,7 @@ class StallWatch:
             base = self._cpu if self._cpu is not None else thread.cpu_seconds - self._spent
             self._cpu, self._spent = base, max(self._spent, thread.cpu_seconds - base)
             self._slept += step if thread.asleep else 0.0
+        # Processor time, so that a suspended or overloaded machine ends no training (decision 0052).
         allowed = seconds_allowed(beat.longest_seconds, self._ceiling)
         if self._spent > allowed:
             return f"a call has not returned after {self._spent:.0f} s of processor time; {allowed:.0f} s are allowed"

@@ -125,6 +125,7 @@ class GrpcServer:
         self._grace = grace_seconds
         self._services: list[str] = []
         self._health = health.aio.HealthServicer()
+        # Here rather than in each service, so that none can forget it (decision 0054).
         if authenticate is None and not is_private(address):
             raise FailedPrecondition(
                 f"{service_name} refuses to listen on {address} without credentials, because it is not loopback. "
@@ -187,7 +188,7 @@ class GrpcServer:
             await self.server.start()  # only a started server can be stopped
             await self.server.stop(None)
             raise
-        if self._tls is not None:
+        if self._tls is not None:  # trainers and commands of this machine need no certificate that names 127.0.0.1
             self.local_address = f"127.0.0.1:{await self._listen(self.server, '127.0.0.1:0', None)}"
         await self.server.start()
         if self._health_address:

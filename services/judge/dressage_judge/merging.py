@@ -55,6 +55,7 @@ def by_synthesis(code: float, video: float | None, synthesis: agent_pb.Synthesis
     }
     difference = 0.0 if video is None else abs(code - video)
     agreed = video is None or agree(code, video)
+    # The score follows from statuses by a fixed rubric: no model names a number (decision 0025).
     return Decision(synthesis.score, agreed, difference, synthesis.decided_by, synthesis.reasoning, settled)
 
 

@@ -135,6 +135,7 @@ def encoder(path: Path, options: RenderOptions, *, finish: Callable[[Any, float]
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with av.open(str(partial), "w", format="mp4", options=_CONTAINER) as container:
+            # Every browser and the models with video input play H.264; its encoder is under the GPL (decision 0058).
             stream = container.add_stream("libx264", rate=Fraction(options.fps).limit_denominator(1001), options=_CODEC)
             stream.width, stream.height, stream.pix_fmt = options.width, options.height, "yuv420p"
             stream.codec_context.thread_count = 1
