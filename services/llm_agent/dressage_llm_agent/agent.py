@@ -22,8 +22,8 @@ from dressage_llm_agent.costs import Ledger, is_bounded
 from dressage_llm_agent.journal import Journal, NoJournal, StoreJournal
 from dressage_llm_agent.metrics import LlmMetrics
 from dressage_llm_agent.provider.base import CompletionRequest, ModelDescription, Provider, Reply
+from dressage_llm_agent.provider.litellm_provider import count_tokens
 from dressage_llm_agent.provider.redaction import Redactor
-from dressage_llm_agent.provider.tokens import count_tokens
 from dressage_llm_agent.provider.vision import Dialect, Vision
 from dressage_llm_agent.purchases import Purchases
 from dressage_llm_agent.recorded import PREFIX as RECORDED

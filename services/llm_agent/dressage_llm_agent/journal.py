@@ -77,17 +77,14 @@ class StoreJournal:
         self._now = now
 
     def entry(self, turn: int, request: CompletionRequest) -> str:
-        """See `Journal`."""
         return f"{self._key(turn, request.sample)} {request.sha256()}"
 
     async def reply(self, turn: int, request: CompletionRequest) -> Reply | None:
-        """See `Journal`."""
         key = self._key(turn, request.sample)
         entry = await self._read(key)
         return None if entry is None else _reply(entry, request, key)
 
     async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
-        """See `Journal`."""
         reply = _redacted(reply, self._redactor)
         key = self._key(turn, request.sample)
         entry = {
@@ -118,7 +115,6 @@ class StoreJournal:
         return replace(_reply(recorded, request, key), usage=reply.usage)
 
     async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
-        """See `Journal`."""
         key = self._key(turn, sample, index)
         entry = await self._read(key)
         return None if entry is None else _outcome(entry, call, key)
@@ -126,7 +122,6 @@ class StoreJournal:
     async def record_tool_result(
         self, turn: int, call: ToolCall, index: int, sample: int, outcome: ToolOutcome
     ) -> ToolOutcome:
-        """See `Journal`."""
         outcome = replace(outcome, content=self._redactor.redact(outcome.content))
         key = self._key(turn, sample, index)
         entry = {

@@ -38,7 +38,7 @@ NAMES = tuple(sorted({role for role, group in _ROLES.items() if group != VIDEO} 
 def model_of(spec: v1.SessionSpec, role: str) -> v1.RoleModel:
     """Return the model of a role or of a group, with all fields that the spec sets."""
     chosen = v1.RoleModel(model=spec.model, thinking=spec.thinking)
-    for name in (GROUPS.get(role, ""), role):
+    for name in (GROUPS.get(role, ""), role):  # field by field, the more specific one last (decision 0049)
         if name in spec.roles:
             chosen.MergeFrom(spec.roles[name])
     return chosen

@@ -13,7 +13,7 @@ from dressage_llm_agent.conversation import read_arguments
 from dressage_llm_agent.roles.base import ReplyProblem
 from dressage_llm_agent.roles.registry import role_of
 from dressage_llm_agent.roles.replies import blocks, python_source, sections
-from dressage_llm_agent.roles.reviser.tools import TOOLS
+from dressage_llm_agent.roles.reviser import TOOLS
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2899,10 +2899,13 @@ class Condition(google.protobuf.message.Message):
     TYPE_FIELD_NUMBER: builtins.int
     MESSAGE_FIELD_NUMBER: builtins.int
     TIME_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
     type: builtins.str
     """Stable reason in UPPER_SNAKE_CASE."""
     message: builtins.str
     """Explanation and remedy."""
+    attempt: builtins.int
+    """Attempt of the run that is observed; 0: none alone."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of the observation."""
@@ -2913,9 +2916,10 @@ class Condition(google.protobuf.message.Message):
         type: builtins.str = ...,
         message: builtins.str = ...,
         time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        attempt: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["time", b"time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["message", b"message", "time", b"time", "type", b"type"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "message", b"message", "time", b"time", "type", b"type"]) -> None: ...
 
 Global___Condition: typing_extensions.TypeAlias = Condition
 

@@ -38,7 +38,6 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         self._limit = limit
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """See httpx."""
         request.headers["accept-encoding"] = "identity"
         response = await self._inner.handle_async_request(request)
         plain = response.headers.get("content-encoding", "identity").lower() in ("", "identity")
@@ -53,7 +52,6 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """See httpx."""
         await self._inner.aclose()
 
 

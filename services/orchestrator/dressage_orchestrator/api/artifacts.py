@@ -34,7 +34,7 @@ _TYPES = {
 
 
 class ArtifactServicer:
-    """See `ArtifactService` in the protos."""
+    """Lists artifacts and streams their bytes."""
 
     def __init__(
         self, store: ArtifactStore, service: Sessions, pages: paging.PageTokens, renderer: RendererClient

@@ -18,7 +18,7 @@ _POLL_SECONDS = 2.0
 
 
 class BenchmarkServicer:
-    """See `BenchmarkService` in the protos."""
+    """Creates and reads benchmarks."""
 
     def __init__(self, driver: Benchmarks, service: Sessions, notifier: Notifier, pages: paging.PageTokens) -> None:
         self._driver = driver

@@ -14,7 +14,7 @@ from dressage_orchestrator.api import paging
 
 
 class EnvironmentServicer:
-    """See `EnvironmentService` in the protos."""
+    """Lists environments and adds custom ones."""
 
     def __init__(self, pages: paging.PageTokens) -> None:
         self._pages = pages

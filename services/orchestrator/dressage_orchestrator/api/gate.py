@@ -94,7 +94,7 @@ RULES: dict[str, Rule] = {
 
 
 class PublicGate:
-    """See `dressage.serving.access.Gate`."""
+    """Grants calls by role and owner."""
 
     def __init__(
         self, service: Sessions, principals: Principals, *, clock: Callable[[], float] = time.monotonic

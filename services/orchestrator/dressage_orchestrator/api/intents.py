@@ -18,7 +18,7 @@ from dressage_orchestrator.service import Sessions, caller
 
 
 class IntentServicer:
-    """See `IntentService` in the protos."""
+    """Elicits criteria of an intent before a session."""
 
     def __init__(self, agent: AgentClient, service: Sessions, *, default_model: str) -> None:
         self._agent = agent

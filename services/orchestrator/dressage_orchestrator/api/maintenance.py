@@ -12,7 +12,7 @@ from dressage_orchestrator.retention import Retention
 
 
 class MaintenanceServicer:
-    """See `MaintenanceService` in the protos."""
+    """Removes what is no longer kept."""
 
     def __init__(self, retention: Retention) -> None:
         self._retention = retention

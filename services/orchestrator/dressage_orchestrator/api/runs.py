@@ -58,7 +58,7 @@ class LeaseState:
 
 
 class RunServicer:
-    """See `RunService` in the protos."""
+    """Serves trainers and reads of runs."""
 
     def __init__(
         self,

@@ -36,7 +36,7 @@ _RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
 
 
 class SessionServicer:
-    """See `SessionService` in the protos."""
+    """Creates, steers and watches sessions."""
 
     def __init__(
         self,

@@ -395,6 +395,7 @@ def reopen(tx: Transaction, name: str) -> bool:
         return False
     task = work.Assignment()
     task.CopyFrom(row.work)
+    # A trainer that still has the old number takes it for another assignment; its late reports are dropped (decision 0032).
     task.id = _next_id(tx, row.session)
 
     def edit(assignment: v1.Assignment) -> dict[str, Any]:

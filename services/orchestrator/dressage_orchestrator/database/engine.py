@@ -156,6 +156,7 @@ class Database:
             connection = self._connect(self._engine if synced else self._deferred)
             with connection, connection.begin():
                 transaction = Transaction(connection, self.clock)
+                # A server that was suspended may have lost its sessions to another one (decision 0017).
                 self._check_fence(transaction)
                 yield transaction
             if not synced and not self.shared:
@@ -293,11 +294,13 @@ def _make_engines(url: str) -> tuple[sa.Engine, sa.Engine, sa.Engine]:
     make_private_file(Path(str(parsed.database)))  # SQLite's other files get the mode of this one
     # Two transactions that read and then write would deadlock, so the write lock is acquired at the beginning.
     pragmas = ("journal_mode=WAL", "foreign_keys=ON")
+    # Answered requests and recorded steps are promises: a power failure must not undo them (decision 0053).
     writer = _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=FULL", *pragmas))
     sqlite_reader = _make_sqlite(parsed, begin="BEGIN DEFERRED", pragmas=("query_only=ON",))
     return (
         writer,
         sqlite_reader,
+        # Rows of a step: `sync` syncs them once, before the step is recorded. A sync of each took half a minute a session.
         _make_sqlite(parsed, begin="BEGIN IMMEDIATE", pragmas=("synchronous=NORMAL", *pragmas)),
     )
 

@@ -246,12 +246,15 @@ def seconds_idle_left(tx: ReadTransaction, row: RunRow, *, idle_seconds: float, 
     return (due - now) / 1e6
 
 
-def add_condition(tx: Transaction, name: str, kind: str, message: str) -> None:
-    """Add a condition to a run; only the newest `MAX_CONDITIONS` are kept."""
+def add_condition(tx: Transaction, name: str, kind: str, message: str, *, attempt: int = 0) -> None:
+    """Add a condition to a run; only the newest `MAX_CONDITIONS` are kept.
+
+    :param attempt: the attempt that is observed; 0: none alone.
+    """
 
     def edit(run: v1.Run) -> None:
         del run.conditions[: max(0, len(run.conditions) + 1 - MAX_CONDITIONS)]
-        run.conditions.add(type=kind, message=message, time=timestamp(tx.now))
+        run.conditions.add(type=kind, message=message, time=timestamp(tx.now), attempt=attempt)
 
     change(tx, name, edit)
 

@@ -52,7 +52,7 @@ def admit(tx: Transaction, limit: int, *, held: Collection[str] = ()) -> list[Ep
     :param held: sessions that neither run nor may start on this server.
     :return: the admitted sessions, whose workflows the caller starts after the commit.
     """
-    tx.lock("admission")
+    tx.lock("admission")  # servers that share the database admit each session once (decision 0056)
     running = sum(1 for row in tx.execute(_RUNNING) if row.id not in held)
     admitted: list[Epoch] = []
     for row in tx.execute(_QUEUE).all():

@@ -66,10 +66,8 @@ def apply_notice(tx: Transaction, notice: Notice, *, max_failures: int) -> bool:
     row = runs.find(tx, notice.run)
     if row is None or row.ended:
         return False
-    begin = f"attempt {notice.attempt}: "
-    known = [entry for entry in row.run.conditions if entry.type == notice.type]
-    if not any(entry.message.startswith(begin) for entry in known):
-        _add_condition(tx, row, notice, begin)
+    if not any((entry.type, entry.attempt) == (notice.type, notice.attempt) for entry in row.run.conditions):
+        _add_condition(tx, row, notice)
     if not notice.attempt_ended:
         return False
     failure = v1.Failure(reason=notice.type, message=notice.message, remedy=notice.remedy)
@@ -101,7 +99,7 @@ def interrupt(tx: Transaction, row: RunRow) -> None:
 def _interrupted(tx: Transaction, ended: AttemptResult) -> bool:
     """Whether the attempt was interrupted from outside and may be retried without counting a failure."""
     if ended.kind is ExitKind.CHECKPOINTED:
-        return True
+        return True  # exit 75 is never counted (decision 0032)
     # An attempt without a single item or checkpoint before its deadline would be retried forever.
     last = max(ended.attempt, ended.last_attempt)
     return ended.kind is ExitKind.DEADLINE and reports.made_progress(tx, ended.run, ended.attempt, last)
@@ -115,17 +113,16 @@ def _count(tx: Transaction, row: RunRow, attempt: int, failure: v1.Failure, *, m
         failed = assignments.count_failure(tx, name, failure, limit=max_failures)
         after = "failed" if failed else "is retried"
         message = f"attempt {attempt} failed, {name} {after}: {failure.message}"
-        known = any(entry.message.startswith(f"attempt {attempt}: ") for entry in row.run.conditions)
-        if not known:
+        if not any(entry.attempt == attempt for entry in row.run.conditions):
             runs.add_condition(tx, row.run.name, failure.reason, message)
         runs.change(tx, row.run.name, lambda _: {"counted_attempt": attempt})
         _log.warning("attempt failed", run=row.run.name, attempt=attempt, assignment=name, reason=failure.reason)
     interrupt(tx, runs.get(tx, row.run.name))
 
 
-def _add_condition(tx: Transaction, row: RunRow, notice: Notice, begin: str) -> None:
-    message = f"{begin}{notice.message}; {notice.remedy}"
-    runs.add_condition(tx, notice.run, notice.type, message)
+def _add_condition(tx: Transaction, row: RunRow, notice: Notice) -> None:
+    message = f"attempt {notice.attempt}: {notice.message}; {notice.remedy}"
+    runs.add_condition(tx, notice.run, notice.type, message, attempt=notice.attempt)
     working = assignments.find(tx, row.run.assignment) if row.run.assignment else None
     warning = ev.Event(warning=ev.Warning(reason=notice.type, message=message))
     events.append(tx, row.session, warning, iteration=working.iteration if working else 0)

@@ -67,7 +67,7 @@ def available_cores() -> int:
 
 
 class LocalLauncher:
-    """See `Launcher`.
+    """Runs trainers as child processes.
 
     :param log_folder: folder of the logs, one ``{run}.log`` for each run, with slashes replaced.
     :param on_result: called when a trainer has exited by itself.

@@ -282,6 +282,7 @@ class SessionContext:
 
         :raises Interrupted: when this server stops.
         """
+        # Otherwise a session with a thousand recorded reads would wait a thousand times before it continued (decision 0034).
         if self._replayed:
             return
         wakeups, poll = self.engine.wakeups, self.store.change_token if self.engine.database.shared else None

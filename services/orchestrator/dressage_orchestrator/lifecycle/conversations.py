@@ -87,7 +87,8 @@ def converse_each(
     for task in tasks:
         _address(context, task)
         task.remaining_budget.CopyFrom(budget.remaining(session, shares=len(tasks)))
-    # Each attempt has the client's deadline, and the wait between them a bound.
+    # One step for all: DBOS would number steps that start at once by chance (decision 0033). Each attempt has the client's
+    # deadline, and the wait between them a bound.
     answers = context.call(all_of(*(run(task) for task in tasks)), seconds=math.inf)
     for task, answer in zip(tasks, answers, strict=True):
         role = task.WhichOneof("role") or ""

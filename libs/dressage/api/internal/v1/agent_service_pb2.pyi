@@ -810,7 +810,7 @@ Global___SynthesiserTask: typing_extensions.TypeAlias = SynthesiserTask
 
 @typing.final
 class ReviserTask(google.protobuf.message.Message):
-    """History to revised reward. The caller offers the tools of `roles/reviser/tools.py`: `get_iteration`, `get_reward_code`,
+    """History to revised reward. The caller offers the tools of `roles/reviser/__init__.py`: `get_iteration`, `get_reward_code`,
     `get_dynamics`, `get_judgments`, `get_rollouts`, `compare_iterations`, `get_scores`, `get_lineage`, `get_changes` and
     `get_lessons`.
     """

@@ -6,16 +6,16 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.provider.base import Message
-from dressage_llm_agent.roles import parameter_prompts, prompts
+from dressage_llm_agent.roles import parameters, prompts
 from dressage_llm_agent.roles.base import Role
 from dressage_llm_agent.roles.episodes import describe_episodes
-from dressage_llm_agent.roles.parameter_replies import read_explanation, read_parameters
+from dressage_llm_agent.roles.parameters import read_explanation, read_parameters
 
 
 class Critic(Role[agent_pb.CriticTask]):
     """Parameters and their rollouts to revised parameters."""
 
-    template_remedy = parameter_prompts.REMEDY
+    template_remedy = parameters.REMEDY
 
     def messages(self, task: agent_pb.CriticTask, card: EnvironmentCard) -> tuple[Message, ...]:
         form = task.form
@@ -23,12 +23,12 @@ class Critic(Role[agent_pb.CriticTask]):
             self.name,
             brief=task.brief,
             card=describe_episodes(card, one_hot=form.kind != "table"),
-            structure=parameter_prompts.structure(form, card),
+            structure=parameters.structure(form, card),
             form=form,
-            example=parameter_prompts.example(form),
+            example=parameters.example(form),
             described=True,
-            proposal=parameter_prompts.trial(task.proposal, form),
-            history=parameter_prompts.trials(task.history, form),
+            proposal=parameters.trial(task.proposal, form),
+            history=parameters.trials(task.history, form),
             evidence=task.evidence,
             focus=task.focus,
             iteration=task.iteration,

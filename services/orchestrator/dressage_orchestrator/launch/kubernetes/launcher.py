@@ -97,7 +97,7 @@ class _Tracked:
 
 
 class KubernetesLauncher:
-    """See `Launcher`. Jobs continue after the end of this process and are adopted by the next one.
+    """Runs trainers as Jobs. They continue after the end of this process and are adopted by the next one.
 
     :param pools: pools by name.
     :param installation: namespace, labels and owner of the Jobs.

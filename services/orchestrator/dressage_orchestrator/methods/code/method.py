@@ -52,7 +52,7 @@ class CodeProposal(Proposal):
 
 
 class CodeMethod(Method):
-    """See `lifecycle.method.Method`."""
+    """Policies in Python that a model writes in rounds."""
 
     name = settings.NAME
     spec_type: type[Message] = v1.CodeSpec
@@ -96,7 +96,7 @@ class CodeMethod(Method):
 
 
 class CodeSession(MethodSession):
-    """See `lifecycle.method.MethodSession`. One iteration is one round."""
+    """One session's rounds; one iteration is one round."""
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context

@@ -44,7 +44,7 @@ class Search(Proposal):
 
 
 class ControlSearch(SearchSession):
-    """See the module and `MethodSession`."""
+    """A search without a model."""
 
     def begin(self, first: int) -> None:
         """Warn that the words of the intent have no effect."""

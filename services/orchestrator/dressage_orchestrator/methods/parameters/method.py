@@ -17,7 +17,7 @@ from dressage_orchestrator.methods.parameters.variants import VARIANTS
 
 
 class ParameterMethod(Method):
-    """See `lifecycle.method.Method`."""
+    """Searches for the parameters of a policy, by a model or without one."""
 
     name = "parameters"
     spec_type: type[Message] = v1.ParameterSpec

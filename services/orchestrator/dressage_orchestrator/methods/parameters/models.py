@@ -71,7 +71,7 @@ class Candidates(Proposal):
 
 
 class ModelSearch(SearchSession):
-    """See the module and `MethodSession`."""
+    """A search in which a language model proposes parameters."""
 
     def __init__(self, context: SessionContext) -> None:
         super().__init__(context)

@@ -15,7 +15,7 @@ from dressage_orchestrator.methods.program.seeding import as_text, parse_text
 
 
 class ProgramMethod(Method):
-    """See `lifecycle.method.Method`."""
+    """Programs of a small language, by search or by revision."""
 
     name = spec.NAME
     spec_type: type[Message] = v1.ProgramSpec

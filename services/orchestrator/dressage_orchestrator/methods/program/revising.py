@@ -32,7 +32,7 @@ _MAX_TRIALS = 256
 
 
 class Revisions(ProgramSession):
-    """See the module and `MethodSession`."""
+    """Rounds of a model's revisions."""
 
     def restore(self, number: int) -> Programs | None:
         """Return the programs whose evaluation an earlier epoch started."""

@@ -35,7 +35,7 @@ FROM_RANDOM = "random"
 
 
 class ProgramSearch(ProgramSession):
-    """See the module and `MethodSession`."""
+    """A search in stages."""
 
     # Proposals.
 
