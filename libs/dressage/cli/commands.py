@@ -85,11 +85,11 @@ def run(
         return
     recordings = None if replay is None else replay.absolute().parent
     server = common.server(api_base=options.get("api_base"), recordings=recordings)
-    shown = OutputOptions(
+    output_options = OutputOptions(
         yes=yes, detach=detach, as_json=common.as_json, detail=view.detail, fail_below=view.fail_below
     )
     with option_names(only=None if recording is None else arguments, file=file.name if file else "session.json"):
-        code = run_session(spec, server, shown)
+        code = run_session(spec, server, output_options)
     raise typer.Exit(code)
 
 
@@ -130,10 +130,10 @@ def train(
     from dressage.sdk.argument_names import option_names
     from dressage.sdk.specs import make_training_spec
 
-    shown = OutputOptions(yes=yes, detach=detach, as_json=common.as_json, detail=view.detail)
+    output_options = OutputOptions(yes=yes, detach=detach, as_json=common.as_json, detail=view.detail)
     with option_names(others={"reward": "REWARD.py"}):
         spec = make_training_spec(options | {"env": env, "reward": reward}, reward.name)
-        code = run(spec, common.server(), shown)
+        code = run(spec, common.server(), output_options)
     raise typer.Exit(code)
 
 

@@ -1,4 +1,4 @@
-"""`dressage elicit`: asks for criteria and writes the file that `dressage run --criteria` reads (`dressage.sdk.criteria`)."""
+"""`dressage elicit`: asks for criteria and writes the file that `dressage run --criteria` reads (`dressage.sdk.files`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dressage import errors
 from dressage.api.v1 import intent_service_pb2
 from dressage.cli import output
 from dressage.local.connection import ServerOptions, connect
-from dressage.sdk.criteria import YAML, yaml_module
+from dressage.sdk.files import YAML, yaml_module
 
 
 def elicit(

@@ -169,8 +169,8 @@ def _disk(data_dir: Path) -> Finding:
     folder = next(path for path in (data_dir, *data_dir.parents) if path.exists())
     free = shutil.disk_usage(folder).free
     writable = os.access(folder, os.W_OK)
-    shown = f"{free / 1e9:.1f} GB free at {data_dir}" + ("" if writable else ", not writable")
-    return Finding("disk", shown, free >= _FREE_BYTES and writable, "free disk space, or choose another --data-dir")
+    text = f"{free / 1e9:.1f} GB free at {data_dir}" + ("" if writable else ", not writable")
+    return Finding("disk", text, free >= _FREE_BYTES and writable, "free disk space, or choose another --data-dir")
 
 
 def _cores() -> Finding:

@@ -83,8 +83,8 @@ def _settings(estimate: pb.EstimateSessionResponse) -> dict[str, Any]:
 
 def _setting(value: Any) -> str:
     """Return a setting on one line; a source text is only counted."""
-    shown = str(value)
-    return shown if len(shown) <= _MAX_SETTING and "\n" not in shown else f"({len(shown):,} characters)"
+    text = str(value)
+    return text if len(text) <= _MAX_SETTING and "\n" not in text else f"({len(text):,} characters)"
 
 
 def plan_text(estimate: pb.EstimateSessionResponse) -> Any:

@@ -43,9 +43,9 @@ def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as
     rows = [(name, *_row(facts[name], decimals)) for name in ("policy", "random") if name in facts]
     title = f"{facts['environment']}, {counted(episodes, 'episode')} of {_simulator(card)} from seed {seed}"
     columns = ("", "return", "95 % interval", "m/s", "steps", "steps/s")
-    shown = [index for index, column in enumerate(columns) if column != "m/s" or any(row[index] for row in rows)]
-    cells = [[row[index] for index in shown] for row in rows]
-    output.print_table([columns[index] for index in shown], cells, title=title)
+    indices = [index for index, column in enumerate(columns) if column != "m/s" or any(row[index] for row in rows)]
+    cells = [[row[index] for index in indices] for row in rows]
+    output.print_table([columns[index] for index in indices], cells, title=title)
 
 
 def _simulator(card: EnvironmentCard) -> str:

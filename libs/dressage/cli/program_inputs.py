@@ -31,12 +31,12 @@ def find_task(name: str, profile: str) -> ProgramTask:
     :raises NotFound: for an unknown task; the message has the closest names.
     :raises InvalidArgument: for an unknown profile.
     """
-    known = [f"{family.name}/{task}" for family in families() for task in family.tasks]
-    full = name if "/" in name else next((task for task in known if task.partition("/")[2] == name), name)
-    if full not in known:
-        short = {task.partition("/")[2].lower(): task for task in known}
+    names = [f"{family.name}/{task}" for family in families() for task in family.tasks]
+    full = name if "/" in name else next((task for task in names if task.partition("/")[2] == name), name)
+    if full not in names:
+        short = {task.partition("/")[2].lower(): task for task in names}
         close = difflib.get_close_matches(name.partition("/")[2].lower() or name.lower(), short, n=3)
-        listed = ", ".join(short[match] for match in close) or ", ".join(known)
+        listed = ", ".join(short[match] for match in close) or ", ".join(names)
         raise NotFound(f"--task: unknown task (got {name[:60]!r}); expected {listed}", reason="TASK_NOT_FOUND")
     return program_task(full, profile)
 

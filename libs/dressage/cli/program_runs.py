@@ -58,7 +58,7 @@ def evaluate(source: str, name: str, profile: str, *, count: int, as_json: bool,
     print(f"return 1 in {solved} of {count}; lowest {min(returns):.4g}, highest {max(returns):.4g}")
 
 
-def trace(source: str, name: str, profile: str, *, seed: int, shown: int, as_json: bool, data_dir: Path | None) -> None:
+def trace(source: str, name: str, profile: str, *, seed: int, limit: int, as_json: bool, data_dir: Path | None) -> None:
     """Print the steps of a program from one initial state."""
     task = find_task(name, profile)
     program = read_program(source, task.language)
@@ -73,7 +73,7 @@ def trace(source: str, name: str, profile: str, *, seed: int, shown: int, as_jso
                 "python": traced.printout.text,
                 "grid": list(traced.grid),
                 "legend": traced.legend,
-                "steps": [step_values(step) for step in traced.steps[:shown]],
+                "steps": [step_values(step) for step in traced.steps[:limit]],
                 "return": traced.total,
                 "actions": traced.actions,
                 "calls": traced.calls,
@@ -87,10 +87,10 @@ def trace(source: str, name: str, profile: str, *, seed: int, shown: int, as_jso
     print(f"{traced.legend}\n")
     print("\n".join(f"{number:4d} | {line}" for number, line in enumerate(lines, start=1)))
     print()
-    for number, step in enumerate(traced.steps[:shown], start=1):
+    for number, step in enumerate(traced.steps[:limit], start=1):
         print(_step_line(number, step))
-    if len(traced.steps) > shown:
-        print(f"… {len(traced.steps) - shown} more; --steps prints them")
+    if len(traced.steps) > limit:
+        print(f"… {len(traced.steps) - limit} more; --steps prints them")
     print(_ending(traced))
 
 

@@ -62,7 +62,7 @@ def trace(
     """Print every perception and action of an episode with the line that executes it."""
     from dressage.cli import program_runs
 
-    program_runs.trace(program, task, profile, seed=seed, shown=steps, as_json=as_json, data_dir=data_dir)
+    program_runs.trace(program, task, profile, seed=seed, limit=steps, as_json=as_json, data_dir=data_dir)
 
 
 @app.command("render")

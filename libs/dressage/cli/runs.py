@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dressage.cli.counts import parse_count
-from dressage.cli.options import CommonOptions, SessionName, grouped
+from dressage.cli.options import CommonOptions, SessionName, grouped, parse_count
 
 if TYPE_CHECKING:
     from dressage.local.connection import Connection

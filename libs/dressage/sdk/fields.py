@@ -53,10 +53,10 @@ def parse_configs(texts: Sequence[str]) -> dict[str, dict[str, str]]:
             expected = "ID:name=value,…, for example fast:learning_rate=1e-3,epochs=4"
             raise InvalidArgument(field="configs", value=text, expected=expected)
         if identifier in configs:
-            raise _repeated("configs", identifier)
+            raise _repetition("configs", identifier)
         values = parse_fields([part for part in rest.split(",") if part.strip()], field=f"configs.{identifier}")
         if several := next((name for name, each in values.items() if len(each) > 1), ""):
-            raise _repeated(f"configs.{identifier}.{several}", values[several][1])
+            raise _repetition(f"configs.{identifier}.{several}", values[several][1])
         configs[identifier] = {name: each[0] for name, each in values.items()}
     return configs
 
@@ -80,12 +80,12 @@ def set_fields(message: Message, values: Mapping[str, Any], *, field: str, remed
             set_value(owner, descriptor, elements, field=path)
             continue
         if len(elements) > 1:
-            raise _repeated(path, elements[1])
+            raise _repetition(path, elements[1])
         for element in elements:
             set_value(owner, descriptor, element, field=path)
 
 
-def _repeated(field: str, value: Any) -> InvalidArgument:
+def _repetition(field: str, value: Any) -> InvalidArgument:
     return InvalidArgument(field=field, problem="given more than once", value=value, expected="one value")
 
 
@@ -134,8 +134,8 @@ def set_value(message: Message, descriptor: Any, value: Any, *, field: str) -> N
         elements = [part for element in value for part in _parts(descriptor, element)]
         getattr(message, descriptor.name).extend(_convert(descriptor, element) for element in elements)
     except (ValueError, KeyError, TypeError, OverflowError) as error:  # protobuf refuses numbers out of range
-        shown = value[0] if isinstance(value, list) and len(value) == 1 else value
-        raise InvalidArgument(field=field, value=shown, expected=_expected(descriptor)) from error
+        single = value[0] if isinstance(value, list) and len(value) == 1 else value
+        raise InvalidArgument(field=field, value=single, expected=_expected(descriptor)) from error
 
 
 def _parts(descriptor: Any, element: Any) -> list[Any]:

@@ -72,8 +72,8 @@ def method_of(spec: pb.SessionSpec) -> str:
     if chosen != CUSTOM:
         return chosen
     full_name = spec.custom.TypeName()
-    known = (name for name in plugins() if _spec_type(name).DESCRIPTOR.full_name == full_name)
-    return next(known, full_name)
+    matches = (name for name in plugins() if _spec_type(name).DESCRIPTOR.full_name == full_name)
+    return next(matches, full_name)
 
 
 def settings_of(spec: pb.SessionSpec) -> Message | None:

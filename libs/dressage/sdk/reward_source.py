@@ -43,14 +43,14 @@ def reward_source(reward: Reward) -> str:
     raise InvalidArgument(field="reward", value=reward, expected=expected)
 
 
-def source_text(given: str | os.PathLike[str], *, field: str) -> str:
+def source_text(source: str | os.PathLike[str], *, field: str) -> str:
     """Return source text (with a line break) as it is, or that of a path.
 
     :raises InvalidArgument: for a file that cannot be read.
     """
-    if isinstance(given, str) and "\n" in given:
-        return given
-    return read_source(Path(given).expanduser(), field=field)
+    if isinstance(source, str) and "\n" in source:
+        return source
+    return read_source(Path(source).expanduser(), field=field)
 
 
 def reward_name(reward: Reward) -> str:

@@ -25,7 +25,7 @@ from dressage.local.connection import Connection, ServerOptions, Start, connect,
 from dressage.sdk import preflight, progress, screen, texts
 from dressage.sdk.argument_names import python_names
 from dressage.sdk.arguments import environment_id, own_environments, preserved_logging, server_options
-from dressage.sdk.criteria import parse_criteria
+from dressage.sdk.files import parse_criteria
 from dressage.sdk.results import Result, collect, failure, new_download_folder
 from dressage.sdk.reward_source import Reward, reward_name, reward_source, source_text
 from dressage.sdk.scores import CURVE_FILE
@@ -42,10 +42,10 @@ _RUN = [argument for argument in SESSION if argument.name not in ("intent", "env
 _TRAIN = [argument for argument in _RUN if argument.train]
 
 
-def _documented(arguments: Sequence[Argument]) -> Callable[[F], F]:
+def _document(arguments: Sequence[Argument]) -> Callable[[F], F]:
     """Show the arguments of a session in the signature and the docstring of a function that takes them as keywords."""
 
-    def document(function: F) -> F:
+    def decorate(function: F) -> F:
         own = inspect.signature(function)
         keywords = [inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None) for each in arguments]
         parameters = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -54,7 +54,7 @@ def _documented(arguments: Sequence[Argument]) -> Callable[[F], F]:
         function.__doc__ = (function.__doc__ or "").replace(":raises", f"{lines}\n    :raises", 1)
         return function
 
-    return document
+    return decorate
 
 
 def _refuse_unknown(function: str, settings: Mapping[str, Any], arguments: Sequence[Argument]) -> None:
@@ -62,7 +62,7 @@ def _refuse_unknown(function: str, settings: Mapping[str, Any], arguments: Seque
         raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
-@_documented(_RUN)
+@_document(_RUN)
 def run(
     intent: str = "",
     env: str = "",
@@ -114,7 +114,7 @@ def run(
         return _run(make_spec(arguments, base), server, detach=detach, quiet=quiet, on_event=on_event)
 
 
-@_documented(_TRAIN)
+@_document(_TRAIN)
 def train(
     reward: Reward,
     env: str,

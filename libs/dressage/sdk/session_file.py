@@ -16,8 +16,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from dressage import errors
 from dressage.api.v1 import session_pb2 as pb
 from dressage.sdk import methods
-from dressage.sdk.criteria import YAML, yaml_module
-from dressage.sdk.files import read_source
+from dressage.sdk.files import YAML, read_source, yaml_module
 
 _WHOLE = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
 _WIDE = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)

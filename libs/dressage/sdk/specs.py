@@ -15,9 +15,8 @@ from dressage.api.v1 import session_pb2 as pb
 from dressage.client.names import environment_name
 from dressage.sdk import methods
 from dressage.sdk.arguments import by_role
-from dressage.sdk.criteria import read_criteria
 from dressage.sdk.fields import set_fields, set_value
-from dressage.sdk.files import read_source
+from dressage.sdk.files import read_criteria, read_source
 from dressage.sdk.session_file import read_spec
 
 _MAX_INTENT = 8_000

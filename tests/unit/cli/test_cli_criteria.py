@@ -9,7 +9,7 @@ import pytest
 from dressage.api.v1 import intent_service_pb2, session_pb2
 from dressage.cli import criteria, main
 from dressage.errors import InvalidArgument
-from dressage.sdk.criteria import read_criteria
+from dressage.sdk.files import read_criteria
 
 from tests.fakes.options import spec_of
 

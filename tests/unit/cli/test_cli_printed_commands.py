@@ -15,7 +15,7 @@ from dressage.cli import listings, summary
 from dressage.cli.main import invoke
 from dressage.client import AsyncClient
 from dressage.local.connection import Connection
-from dressage.sdk.criteria import read_criteria
+from dressage.sdk.files import read_criteria
 from dressage.sdk.progress import View, advance
 from dressage.sdk.results import Result, rows
 

@@ -10,7 +10,7 @@ import pytest
 import typer
 from dressage import errors
 from dressage.api.v1 import session_pb2
-from dressage.cli.counts import parse_count
+from dressage.cli.options import parse_count
 from dressage.sdk.specs import replay_spec
 from hypothesis import given
 from hypothesis import strategies as st
