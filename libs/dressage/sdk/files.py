@@ -1,7 +1,7 @@
 """Files that a user names: sources, and criteria for a session.
 
 A file of criteria is written by `dressage elicit`, edited by a person, and read for a run. It is JSON, or YAML if its name ends
-in .yaml or .yml: an object with ``criteria``, each with ``title``, ``description``, ``category`` and ``on``. Criteria that are off
+in .yaml or .yml: an object with ``criteria``, each with ``title``, ``description``, ``category`` and ``on``. Those that are off
 are not passed on.
 """
 

@@ -192,4 +192,4 @@ def test_the_template_author_names_the_remedy(answer, key):
         answer(search_task(key), "template/v1")
     remedy = "search=cma_es" if "parameter" in key or "critic" in key else "--replay"
     assert caught.value.reason == "TEMPLATE_NO_SUCH_ROLE"
-    assert remedy in caught.value.message and "--model" in caught.value.message
+    assert remedy in caught.value.message and "choose a language model" in caught.value.message

@@ -50,7 +50,7 @@ def test_another_environment_is_declined_in_a_few_lines() -> None:
     with pytest.raises(InvalidArgument, match="no behaviour of this environment") as caught:
         parse("walk forward", "mjcf:dog")
     assert len(caught.value.message) < 500
-    assert "HalfCheetah-v5" in caught.value.message and "language model" in caught.value.message
+    assert "HalfCheetah-v5" in caught.value.message and "name a language model" in caught.value.message
 
 
 @given(text=st.text(max_size=300), environment=st.sampled_from((*ABILITIES, "Nothing-v0")))

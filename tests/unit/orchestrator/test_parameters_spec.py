@@ -109,11 +109,11 @@ def test_the_critic_is_not_limited_below_the_target() -> None:
 
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("spec.parameters.search", {"search": "r2p0"}, "CartPole-v1", "r2po"),
-    ("spec.parameters.search", {"search": "r2po", "model": "template/v1"}, "CartPole-v1", "--model"),
+    ("spec.parameters.search", {"search": "r2po", "model": "template/v1"}, "CartPole-v1", "choose a model"),
     ("spec.parameters.search", {"search": "sb3_sac"}, "CartPole-v1", "sb3_dqn"),
     ("spec.parameters.search", {"search": "sb3_dqn"}, "Swimmer-v5", "sb3_sac"),
     ("spec.parameters.search", {"search": "cma_es", "target": 1.0}, "PointMaze_Large-v3", "environment pack robotics"),
-    ("spec.parameters.search", {"search": "r2po", "model": "", "target": 1.0}, "PointMaze_Large-v3", "--method code"),
+    ("spec.parameters.search", {"search": "r2po", "model": "", "target": 1.0}, "PointMaze_Large-v3", "the method code"),
     ("spec.parameters.policy", {"policy": "table"}, "CartPole-v1", "linear"),
     ("spec.parameters.policy", {"policy": "table", "search": "cma_es"}, "Nim-v0", "hill_climb"),
     ("spec.parameters.policy", {"search": "sb3_ppo", "policy": "linear"}, "CartPole-v1", "mlp"),

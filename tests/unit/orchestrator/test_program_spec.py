@@ -77,7 +77,7 @@ def test_a_random_search_has_no_programs_to_start_from() -> None:
         ({"schedule": {"programs": 1}}, "schedule.programs"),
         ({"profile": "llmgs-v1", "report_states": 5}, "report_states"),
         ({"search": "regeneration", "seed_programs": 0, "more": {"model": "openai/x"}}, "seed_programs"),
-        ({"more": {"budget": {"env_steps": 10**6}}}, "budget=PROGRAMS"),
+        ({"more": {"budget": {"env_steps": 10**6}}}, "the setting budget"),
         ({"more": {"judge_source": "x"}}, "judge_source"),
         ({"environment": "Hopper-v5"}, "Use `--method reward` or"),
         ({"environment": "karel/a/b"}, "environment"),
