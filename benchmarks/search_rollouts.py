@@ -161,7 +161,7 @@ def searched(env_id: str, parameters: np.ndarray, *, cores: int) -> Rate:
 
 def bare_cart_pole(steps: int, *, cores: int) -> Rate:
     """The compiled rules of CartPole alone."""
-    from dressage.episodes.table import compiled_rules
+    from dressage.episodes.kernels import compiled_rules
     from numba import njit
 
     rules = compiled_rules("CartPole-v1")

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from dressage.programs.engine.grammar import KAREL_GRAMMAR, Grammar
 from dressage.programs.engine.trees import Nodes, flatten
-from dressage.programs.latent.autoencoder import Autoencoder, numbered, padded
+from dressage.programs.latent.autoencoder import Autoencoder, node_numbers, pad
 from dressage.programs.latent.decoding import PLACES, places_of, vocabulary
 from dressage.programs.search.draws import random_programs
 from safetensors.numpy import save_file
@@ -163,8 +163,8 @@ def main() -> int:
     grammar = KAREL_GRAMMAR
     programs = drawn(grammar, given.programs + HELD_OUT, seed=1)
     held_out, programs = programs[-HELD_OUT:], sorted(programs[:-HELD_OUT], key=len)
-    nodes, sizes = padded(programs)
-    numbers, places = numbered(nodes, sizes, grammar), places_of(nodes, sizes, grammar)
+    nodes, sizes = pad(programs)
+    numbers, places = node_numbers(nodes, sizes, grammar), places_of(nodes, sizes, grammar)
     rng = np.random.default_rng(0)
     shape = {"hidden": given.hidden, "embedding": given.embedding, "latent": given.latent}
     w = initial(rng, nodes=len(vocabulary(grammar)), **shape)

@@ -145,10 +145,10 @@ def examine_reward(
     except GeneratedCodeError as error:
         return CheckReport.failed(error.failure)
     report = CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
-    return _traced(report, module, card) if traceable and report.ok else report
+    return _trace_for_device(report, module, card) if traceable and report.ok else report
 
 
-def _traced(report: CheckReport, module: RewardModule, card: EnvironmentCard) -> CheckReport:
+def _trace_for_device(report: CheckReport, module: RewardModule, card: EnvironmentCard) -> CheckReport:
     from dressage.contracts.device import RULE, trace_reward
 
     try:

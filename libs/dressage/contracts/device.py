@@ -56,7 +56,7 @@ class DeviceReward:
         """Return the memory (N,) at the start of an episode, by name."""
         return {name: self._np.full(self._shape, value, dtype) for name, value in self._module.memory.items()}
 
-    def restarted(self, memory: Mapping[str, Any], done: Any) -> dict[str, Any]:
+    def restart(self, memory: Mapping[str, Any], done: Any) -> dict[str, Any]:
         """Return the memory with that of the start where ``done`` (N,) is true."""
         initial = self._module.memory
         return {name: self._np.where(done, initial[name], array) for name, array in memory.items()}

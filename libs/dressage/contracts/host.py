@@ -210,11 +210,11 @@ def score_in_sandbox(
     :raises ResourceExhausted: a trajectory, or all of them if ``limits`` is given, exceeds the size of a message.
     """
     if limits is not None:
-        return _scored(source, card, trajectories, 0, scratch, limits, allow_unsandboxed)
+        return _score(source, card, trajectories, 0, scratch, limits, allow_unsandboxed)
     scores: list[dict[str, Any]] = []
     for batch in _batches(trajectories):
         bounds = _scoring_limits(batch)
-        scores += _scored(source, card, batch, len(scores), scratch, bounds, allow_unsandboxed)
+        scores += _score(source, card, batch, len(scores), scratch, bounds, allow_unsandboxed)
     return scores
 
 
@@ -253,7 +253,7 @@ def _scoring_limits(batch: Sequence[Trajectory]) -> Limits:
     )
 
 
-def _scored(
+def _score(
     source: str,
     card: EnvironmentCard,
     trajectories: Sequence[Trajectory],

@@ -147,15 +147,15 @@ class Lint:
                     self.report("np-function", node, text)
 
     def _unknown_field(self, node: ast.Attribute, variable: str) -> None:
-        known = self.fields[variable]
+        names = self.fields[variable]
         if variable == "memory":
-            declared = ", ".join(sorted(known)) or "none"
+            declared = ", ".join(sorted(names)) or "none"
             message = (
                 f"memory.{node.attr} is not declared in MEMORY (declared: {declared}); add it with its initial value."
             )
             self.report("memory-field", node, message)
             return
-        near = nearest(node.attr, known)
+        near = nearest(node.attr, names)
         message = f"{variable} has no field {node.attr}; near matches: {', '.join(near)}. Use a field of the card."
         self.report("unknown-field", node, message)
 
@@ -194,10 +194,10 @@ _SYNONYMS = {
 }  # fmt: skip
 
 
-def nearest(name: str, known: Iterable[str], count: int = 5) -> list[str]:
-    """Return the known names most similar in spelling or in their words.
+def nearest(name: str, names: Iterable[str], count: int = 5) -> list[str]:
+    """Return the names most similar in spelling or in their words.
 
-    :param known: at least one name.
+    :param names: at least one name.
     """
     name_words = _words(name)
 
@@ -206,7 +206,7 @@ def nearest(name: str, known: Iterable[str], count: int = 5) -> list[str]:
         shared = len(name_words & words) / len(name_words | words)
         return difflib.SequenceMatcher(a=name.lower(), b=candidate.lower()).ratio() + 2 * shared
 
-    return sorted(known, key=lambda candidate: (-similarity(candidate), candidate))[:count]
+    return sorted(names, key=lambda candidate: (-similarity(candidate), candidate))[:count]
 
 
 def _words(name: str) -> frozenset[str]:

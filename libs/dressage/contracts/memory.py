@@ -34,11 +34,11 @@ class Memory:
         try:
             return self._values[name]
         except KeyError:
-            raise AttributeError(self._undeclared(name)) from None
+            raise AttributeError(self._undeclared_error(name)) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._initial:
-            raise AttributeError(self._undeclared(name))
+            raise AttributeError(self._undeclared_error(name))
         shape = getattr(value, "shape", None)
         if shape != (self._size,):
             seen = f"shape {shape}" if shape is not None else type(value).__name__
@@ -49,7 +49,7 @@ class Memory:
             )
         self._values[name] = value
 
-    def _undeclared(self, name: str) -> str:
+    def _undeclared_error(self, name: str) -> str:
         return f"memory.{name} is not declared in MEMORY; declared: {', '.join(self._initial) or 'none'}"
 
     def _reset(self, mask: NDArray[np.bool_] | None) -> None:

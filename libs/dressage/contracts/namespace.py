@@ -65,11 +65,11 @@ _REASONS = {
 }
 
 
-def missing_name(name: str, known: frozenset[str], *, prefix: str = "np") -> str:
+def missing_name(name: str, names: frozenset[str], *, prefix: str = "np") -> str:
     """Return one sentence: why ``prefix.name`` is missing, and what to use instead."""
     if name in _REASONS:
         return f"{prefix}.{name} is not allowed: {_REASONS[name]}."
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     hint = f"; near matches: {', '.join(f'{prefix}.{match}' for match in near)}" if near else ""
     return f"{prefix}.{name} is not among the allowed array functions{hint}."
 
@@ -82,8 +82,8 @@ class ArrayNamespace:
         self.__dict__["_title"] = title
 
     def __getattr__(self, name: str) -> NoReturn:
-        known = frozenset(key for key in self.__dict__ if not key.startswith("_"))
-        raise AttributeError(missing_name(name, known, prefix=self.__dict__["_title"]))
+        names = frozenset(key for key in self.__dict__ if not key.startswith("_"))
+        raise AttributeError(missing_name(name, names, prefix=self.__dict__["_title"]))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"np is read-only: cannot set np.{name}")

@@ -40,7 +40,7 @@ def examine_policy(source: str, spaces: Spaces, episodes: Sequence[Array], *, ac
             for row in spaces.rows(observations[:_MAX_ACTS]):
                 if times and time.perf_counter() - begin > _SECONDS:
                     break
-                times.append(_timed_action(act, row, spaces))
+                times.append(_time_action(act, row, spaces))
     except PolicyError as error:
         return CheckReport.failed(error.failure, style="policy")
     failures = []
@@ -50,7 +50,7 @@ def examine_policy(source: str, spaces: Spaces, episodes: Sequence[Array], *, ac
     return CheckReport(not failures, failures, style="policy", act_microseconds=statistics.median(times) * 1e6)
 
 
-def _timed_action(act: Any, row: Any, spaces: Spaces) -> float:
+def _time_action(act: Any, row: Any, spaces: Spaces) -> float:
     begin = time.perf_counter()
     answer = invoke(act, row, action="act()")
     seconds = time.perf_counter() - begin

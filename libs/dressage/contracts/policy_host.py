@@ -145,7 +145,7 @@ class _Host:
             self._process.kill()
             raise _failure("crash", "it sent no valid message; leave the process alone.", seen=error.message) from error
         except ChannelClosed as error:
-            raise self._ended(self._process.wait(10.0) or self._process.kill()) from error
+            raise self._exit_failure(self._process.wait(10.0) or self._process.kill()) from error
         finally:
             if request is not None:
                 self._budget.spend(time.monotonic() - begin)
@@ -155,7 +155,7 @@ class _Host:
             left = self._budget.left - (time.monotonic() - begin)
             reply = self._process.channel.recv(timeout=max(0.001, min(seconds + _SLACK_SECONDS, left)))
             if "failure" in reply:
-                raise _reported(reply)
+                raise _reply_failure(reply)
             if expected in reply:
                 return reply
             if reply.keys() != {"progress"}:
@@ -175,7 +175,7 @@ class _Host:
             message = f"{action} took longer than {seconds:g} s; make it faster."
         return _failure("time_budget", message, line=line, seen=f"ended after {waited:.1f} s")
 
-    def _ended(self, ended: Exit) -> PolicyFailure:
+    def _exit_failure(self, ended: Exit) -> PolicyFailure:
         """Return the failure of a process that ended by itself or by a limit."""
         line = line_of_stack(ended.stderr_tail)
         if ended.kind == "memory":
@@ -224,7 +224,7 @@ class PolicyHost(_Host):
         reply = self._exchange(request, "actions", self._limits.act_seconds, action="act()")
         waited = time.monotonic() - begin
         try:
-            actions = self._spaces.received(reply["actions"], len(episodes))
+            actions = self._spaces.check_reply(reply["actions"], len(episodes))
         except InvalidArgument as error:
             self._process.kill()
             raise _failure("crash", "it sent no valid message; leave the process alone.", seen=error.message) from error
@@ -257,7 +257,7 @@ def _failure(rule: str, message: str, *, line: int = 0, seen: str = "") -> Polic
     return PolicyFailure(CheckFailure(rule, line, shorten(message), shorten(seen)))
 
 
-def _reported(reply: Mapping[str, Any]) -> PolicyFailure:
+def _reply_failure(reply: Mapping[str, Any]) -> PolicyFailure:
     """Return the failure that a process reported."""
     try:
         sent = reply["failure"]

@@ -176,7 +176,7 @@ class BatchReward:
             ``on_not_finite="raise"``.
         """
         if self._module.style == "vectorised":
-            stacked = self._vectorised(state, action, next_state)
+            stacked = self._call_vectorised(state, action, next_state)
             total = stacked.sum(0)
         else:
             stacked, total = self._row_by_row(state, action, next_state)
@@ -209,7 +209,7 @@ class BatchReward:
         for row, values in zip(self._rows, unpack(snapshot[_ROWS].tobytes())["rows"], strict=True):
             row.restore(values)
 
-    def _vectorised(self, state: State, action: NDArray[Any], next_state: State) -> Float:
+    def _call_vectorised(self, state: State, action: NDArray[Any], next_state: State) -> Float:
         stacked = np.empty((len(self._names), self._size))
         values = call_vectorised(self._module, self._shape, state, action, next_state, self._memory, self._np)
         for index, value in enumerate(values):

@@ -34,7 +34,7 @@ def agree(code: float, video: float) -> bool:
     return abs(code - video) <= AGREEMENT + _SLACK
 
 
-def weighted(code: float, video: float) -> float:
+def weighted_mean(code: float, video: float) -> float:
     """Return the weighted mean of two scores."""
     return CODE_WEIGHT * code + VIDEO_WEIGHT * video
 
@@ -48,8 +48,8 @@ def status_mean(statuses: Iterable[str]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def settled(code: float | None, video: float | None) -> float | None:
+def mean_score(code: float | None, video: float | None) -> float | None:
     """Return the weighted mean of two scores, the known one if the other is None, and None without any."""
     if code is None or video is None:
         return video if code is None else code
-    return weighted(code, video)
+    return weighted_mean(code, video)

@@ -49,12 +49,12 @@ def lint_reward(source: str, card: EnvironmentCard) -> list[Violation]:
         _check_per_step(tree, lint)
     else:
         memory = _check_declarations(tree)
-        known = {"state": fields, "next_state": fields, "memory": memory.fields["memory"]}
-        lint = Lint("vectorised", ALLOWED_BUILTINS | {"np", "math"}, namespace.REWARD_NAMES, known, "reward")
+        fields_by_name = {"state": fields, "next_state": fields, "memory": memory.fields["memory"]}
+        lint = Lint("vectorised", ALLOWED_BUILTINS | {"np", "math"}, namespace.REWARD_NAMES, fields_by_name, "reward")
         lint.violations += memory.violations
         lint.walk(tree)
         _check_signature(tree, "reward", REWARD_PARAMETERS, lint)
-    return _ordered(lint.violations)
+    return _sort(lint.violations)
 
 
 def lint_judge(source: str, card: EnvironmentCard) -> list[Violation]:
@@ -66,10 +66,10 @@ def lint_judge(source: str, card: EnvironmentCard) -> list[Violation]:
     lint = Lint("judge", ALLOWED_BUILTINS | EXCEPTIONS | {"np", "math"}, namespace.JUDGE_NAMES, fields, "judge")
     lint.walk(tree)
     _check_signature(tree, "judge", JUDGE_PARAMETERS, lint)
-    return _ordered(lint.violations)
+    return _sort(lint.violations)
 
 
-def _ordered(violations: list[Violation]) -> list[Violation]:
+def _sort(violations: list[Violation]) -> list[Violation]:
     return sorted(violations, key=lambda violation: (violation.line, violation.rule))[:_MAX_VIOLATIONS]
 
 

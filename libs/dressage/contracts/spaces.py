@@ -127,7 +127,7 @@ class Spaces:
         message = f"act() must return {self.describe_action()}; change what it returns."
         raise PolicyError(rule, message, seen=_shown(answer), row=index)
 
-    def received(self, array: Any, count: int) -> Array:
+    def check_reply(self, array: Any, count: int) -> Array:
         """Return the actions that a sandboxed process sent, after a check on the trusted side.
 
         :raises InvalidArgument: if they are not what `actions` returns for ``count`` rows.

@@ -66,12 +66,12 @@ def cut_segments(trajectories: Sequence[Trajectory], card: EnvironmentCard, *, l
         if start + length <= trajectory.num_steps
     ][:limit]
 
-    def stacked(name: str) -> Float:
+    def stack(name: str) -> Float:
         columns = [np.asarray(t.fields[name][start : start + length + 1], np.float64) for t, start in pieces]
         return np.stack(columns, axis=1)
 
     action = np.stack([np.asarray(t.action[s : s + length], np.float64) for t, s in pieces], axis=1)
-    return Segments({name: stacked(name) for name in card.field_names}, action, np.full(len(pieces), length))
+    return Segments({name: stack(name) for name in card.field_names}, action, np.full(len(pieces), length))
 
 
 def whole_episodes(trajectories: Sequence[Trajectory], card: EnvironmentCard) -> Segments:
@@ -79,14 +79,14 @@ def whole_episodes(trajectories: Sequence[Trajectory], card: EnvironmentCard) ->
     lengths = np.array([trajectory.num_steps for trajectory in trajectories])
     steps = int(lengths.max())
 
-    def padded(arrays: Sequence[Any], size: int) -> Float:
-        stacked = np.zeros((size, len(arrays), *arrays[0].shape[1:]))
+    def pad(arrays: Sequence[Any], size: int) -> Float:
+        stack = np.zeros((size, len(arrays), *arrays[0].shape[1:]))
         for row, array in enumerate(arrays):
-            stacked[: len(array), row] = array
-        return stacked
+            stack[: len(array), row] = array
+        return stack
 
-    fields = {name: padded([t.fields[name] for t in trajectories], steps + 1) for name in card.field_names}
-    return Segments(fields, padded([t.action for t in trajectories], steps), lengths)
+    fields = {name: pad([t.fields[name] for t in trajectories], steps + 1) for name in card.field_names}
+    return Segments(fields, pad([t.action for t in trajectories], steps), lengths)
 
 
 def evaluate(

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from dressage.envs import random_state
 from dressage.envs.options import EnvOptions
 from dressage.envs.rules import Rules, rules_of
+from dressage.episodes.kernels import compiled_rules, play_kernel
 from dressage.episodes.networks import Networks
 from dressage.episodes.outcomes import Outcomes
-from dressage.episodes.players import play_kernel
-from dressage.episodes.table import compiled_rules
 from dressage.policies.kinds import PolicySpec
 
 Array = NDArray[Any]
@@ -27,9 +26,9 @@ _PROBES = 4096
 
 
 class CompiledEpisodes:
-    """See `dressage.episodes.choice.EpisodeEngine`.
+    """The `EpisodeEngine` of environments that have rules.
 
-    Plays one episode after another, each from its start to its end, within one thread and without the interpreter's lock.
+    It plays one episode after another, each from its start to its end, within one thread and without the interpreter's lock.
 
     :param env_id: an environment that `is_exact` confirms.
     :raises InvalidArgument: for a bad option.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.envs.options import EnvOptions
-from dressage.envs.rules import Rules
 from dressage.episodes.compiled import draws_of_all
-from dressage.episodes.compiling import kernel
-from dressage.episodes.table import compiled_rules
+from dressage.episodes.kernels import compiled_rules, lockstep_kernels
 
 Array = NDArray[Any]
 
@@ -63,37 +60,3 @@ class CompiledSimulation:
 
     def close(self) -> None:
         """Do nothing; there are no resources."""
-
-
-@functools.cache
-def lockstep_kernels(rules: Rules) -> tuple[Any, Any]:
-    """Return ``start(draws, states, observations)`` for all rows and ``step(draws, states, rows, lengths, choices,
-    boxes, observations, rewards, ends)`` for some, both by an environment's rules."""
-    begin, observe, advance = rules.start, rules.observe, rules.step
-    at_start, per_step = rules.draws_at_start, rules.draws_per_step
-
-    @kernel(f"start_{rules.name}")
-    def start(draws: Any, states: Any, observations: Any) -> None:
-        for row in range(len(states)):
-            begin(states[row], draws[row])
-            observe(states[row], observations[row])
-
-    @kernel(f"step_{rules.name}")
-    def step(
-        draws: Any,
-        states: Any,
-        rows: Any,
-        lengths: Any,
-        choices: Any,
-        boxes: Any,
-        observations: Any,
-        rewards: Any,
-        ends: Any,
-    ) -> None:
-        for index in range(len(rows)):
-            row = rows[index]
-            first = at_start + per_step * lengths[index]
-            rewards[index], ends[index] = advance(states[row], choices[index], boxes[index], draws[row], first)
-            observe(states[row], observations[row])
-
-    return start, step

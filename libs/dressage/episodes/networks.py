@@ -47,7 +47,7 @@ class Networks:
         """
         chosen, count = kind(spec.kind), len(parameters)
         card = chosen.card(spec, environment="any")
-        tensors = _stacked(chosen, spec, card, parameters)
+        tensors = _stack_tensors(chosen, spec, card, parameters)
         shape = cls(
             weights=np.zeros((count, 0), np.float32),
             sizes=np.zeros(0, np.int64),
@@ -86,7 +86,7 @@ def _layers(dense: Mapping[str, Array], count: int) -> tuple[Array, Array]:
     return np.ascontiguousarray(np.concatenate(parts).T, np.float32), np.array(sizes, np.int64)
 
 
-def _stacked(chosen: Kind, spec: PolicySpec, card: PolicyCard, parameters: Array) -> dict[str, Array]:
+def _stack_tensors(chosen: Kind, spec: PolicySpec, card: PolicyCard, parameters: Array) -> dict[str, Array]:
     """Return the tensors of all candidates, (..., P) each, and those that are fixed, (..., 1).
 
     :raises InvalidArgument: for numbers that the kind refuses.
@@ -94,7 +94,7 @@ def _stacked(chosen: Kind, spec: PolicySpec, card: PolicyCard, parameters: Array
     if parameters.shape[1:] != (chosen.size(spec),) or chosen.choices(spec) or not _finite(parameters):
         one = [chosen.weights(spec, vector) for vector in parameters]  # which checks them
         return {name: np.stack([weights[name] for weights in one], axis=-1) for name in chosen.tensors(card)}
-    fixed, start, tensors = chosen.fixed(spec), 0, {}
+    fixed, start, tensors = chosen.fixed_weights(spec), 0, {}
     columns = np.ascontiguousarray(parameters.T)
     for name, shape in chosen.tensors(card).items():
         dtype = chosen.dtype(name, card)

@@ -18,7 +18,7 @@ from dressage.envs.engine import Engine, make_engine
 from dressage.envs.mujoco_batch import rules_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.tasks import task as task_of
-from dressage.episodes.acting import act_kernel
+from dressage.episodes.kernels import act_kernel
 from dressage.episodes.networks import Networks
 from dressage.episodes.outcomes import Outcomes
 from dressage.errors import Internal, InvalidArgument
@@ -32,7 +32,7 @@ _PART_ROWS = 4
 
 
 class SimulatedEpisodes:
-    """See `dressage.episodes.choice.EpisodeEngine`.
+    """The `EpisodeEngine` of environments that MuJoCo simulates.
 
     :param env_id: an environment of MuJoCo's that has a card.
     :param threads: native threads that step the simulations.

@@ -44,7 +44,7 @@ class Policy:
         policy_kind = kind(card.kind)
         policy_kind.validate(weights, card)
         self.description = card
-        self.weights = policy_kind.stored(weights, card)
+        self.weights = policy_kind.to_store(weights, card)
         self._act = policy_kind.actor(self.weights, card)
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ def save_bundle(path: str | os.PathLike[str], *, weights: Mapping[str, Array], c
     policy_kind.validate(weights, card)
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    write_file(folder / WEIGHTS_FILE, encode_tensors(policy_kind.stored(weights, card)))
+    write_file(folder / WEIGHTS_FILE, encode_tensors(policy_kind.to_store(weights, card)))
     write_file(folder / CARD_FILE, (json.dumps(card.to_dict(), indent=2, sort_keys=True) + "\n").encode())
     return folder
 

@@ -117,14 +117,14 @@ def sb3_name(name: str, card: PolicyCard) -> str:
 
 
 def _fill_statistics(normalizer: Any, policy: Policy) -> None:
-    known = policy.description.statistics
+    statistics = policy.description.statistics
     if policy.description.normalize_observation:
         normalizer.obs_rms.mean = np.asarray(policy.weights["obs_mean"], np.float64)
         normalizer.obs_rms.var = np.asarray(policy.weights["obs_var"], np.float64)
-        normalizer.obs_rms.count = known.get("obs_count", 1e-4)
-    normalizer.ret_rms.mean = np.float64(known.get("return_mean", 0.0))
-    normalizer.ret_rms.var = np.float64(known.get("return_var", 1.0))
-    normalizer.ret_rms.count = known.get("return_count", 1e-4)
+        normalizer.obs_rms.count = statistics.get("obs_count", 1e-4)
+    normalizer.ret_rms.mean = np.float64(statistics.get("return_mean", 0.0))
+    normalizer.ret_rms.var = np.float64(statistics.get("return_var", 1.0))
+    normalizer.ret_rms.count = statistics.get("return_count", 1e-4)
 
 
 def _spaces_only(gymnasium: Any, policy: Policy) -> Any:

@@ -124,7 +124,6 @@ class CompiledFamily:
         return self.load()
 
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
-        """See `Family`."""
         from dressage.programs.engine.scoring import ProgramScorer, scoring_kernels
 
         rules = self._rules
@@ -132,16 +131,13 @@ class CompiledFamily:
         return ProgramScorer(rules.worlds(task, profile, states), self.grammar, kernels)
 
     def play(self, task: str, profile: str, program: Program, states: Sequence[int]) -> Sequence[Outcome]:
-        """See `Family`."""
         from dressage.programs.engine.playing import player
 
         rules = self._rules
         return player(rules.kernels, self.language, rules.machine).play(program, rules.worlds(task, profile, states))
 
     def trace(self, task: str, profile: str, program: Program, state: int) -> Trace:
-        """See `Family`."""
         return trace(program, self._rules.world(self._rules.worlds(task, profile, (state,))))
 
     def max_steps(self, task: str) -> int:
-        """See `Family`."""
         return self.max_calls

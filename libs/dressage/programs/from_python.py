@@ -83,10 +83,10 @@ def from_python(source: str, language: Language) -> Program:
             field="program", problem="too long", value=size, expected=f"Python of at most {MAX_CHARACTERS} characters"
         )
     source = textwrap.dedent(source)
-    return _Lowering(source, language).module(_parsed(source))
+    return _Lowering(source, language).module(_parse_source(source))
 
 
-def _parsed(source: str) -> ast.Module:
+def _parse_source(source: str) -> ast.Module:
     try:
         return syntax_tree(source)
     except SyntaxError as error:
@@ -187,12 +187,12 @@ class _Lowering:
         self._reject(node, f"{_name(node)} is not supported", _STATEMENTS)
 
     def _action(self, call: ast.Call) -> Action:
-        name = self._called(call, names=self._language.actions, kind="action")
+        name = self._call_name(call, names=self._language.actions, kind="action")
         if call.args or call.keywords:
             self._reject(call, f"{name} takes no argument", f"{name}()")
         return Action(name)
 
-    def _called(self, call: ast.Call, *, names: tuple[str, ...], kind: str) -> str:
+    def _call_name(self, call: ast.Call, *, names: tuple[str, ...], kind: str) -> str:
         """Return the name of a called action or test."""
         expected = f"one of {', '.join(names)}"
         if not isinstance(call.func, ast.Name):
@@ -277,7 +277,7 @@ class _Lowering:
         self._reject(node, f"{_name(node)} is not supported in a condition", _CONDITIONS)
 
     def _test(self, call: ast.Call, depth: int) -> Test:
-        name = self._called(call, names=tuple(self._language.tests), kind="test")
+        name = self._call_name(call, names=tuple(self._language.tests), kind="test")
         arguments = self._language.tests[name]
         if not arguments:
             if call.args or call.keywords:

@@ -160,7 +160,7 @@ class RunPictures:
                 ink = _HIGHLIGHT_INK
             middle = (top + bottom) / 2
             pen.text((left + 24, middle), str(number), fill=MUTED, font=_font(11), anchor="rm")
-            pen.text((left + 34, middle), _shortened(line, right - left - 40), fill=ink, font=_font(_TEXT), anchor="lm")
+            pen.text((left + 34, middle), _shorten(line, right - left - 40), fill=ink, font=_font(_TEXT), anchor="lm")
 
 
 def write_gif(pictures: RunPictures, path: Path, *, fps: float) -> int:
@@ -173,7 +173,7 @@ def write_gif(pictures: RunPictures, path: Path, *, fps: float) -> int:
     duration = round(1000 / fps)
     # One palette for all frames, of a few of them: a changing one would make colours flicker.
     sources = list(itertools.islice(pictures, 0, None, max(1, len(pictures) // _PALETTE_FRAMES)))
-    palette = _stacked(sources).quantize(128, dither=Image.Dither.NONE)
+    palette = _stack(sources).quantize(128, dither=Image.Dither.NONE)
     first, *rest = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in pictures]
     partial = path.with_name(f".{path.name}.part")
     try:
@@ -193,7 +193,7 @@ def write_gif(pictures: RunPictures, path: Path, *, fps: float) -> int:
     return 1 + len(rest)
 
 
-def _stacked(images: list[Image.Image]) -> Image.Image:
+def _stack(images: list[Image.Image]) -> Image.Image:
     """Return one picture of pictures of the same size, one below the other."""
     from PIL import Image
 
@@ -212,7 +212,7 @@ def _text_width(text: str) -> int:
     return int(_font(_TEXT).getlength(text))
 
 
-def _shortened(text: str, width: int) -> str:
+def _shorten(text: str, width: int) -> str:
     if _text_width(text) <= width:
         return text
     while text and _text_width(text + "…") > width:

@@ -100,7 +100,7 @@ class _Normaliser:
             case Action():
                 return statement
             case Repeat(count=count, body=body):
-                return Repeat(self._clamped(count), self.block(body))
+                return Repeat(self._clamp(count), self.block(body))
             case While(condition=raw, body=body):
                 condition = self._condition(raw)
                 if isinstance(condition, Constant):
@@ -112,7 +112,7 @@ class _Normaliser:
             case IfElse(condition=raw, body=body, orelse=orelse):
                 return IfElse(self._condition(raw), self.block(body), self.block(orelse))
 
-    def _clamped(self, count: int) -> int:
+    def _clamp(self, count: int) -> int:
         if not 0 <= count <= LARGEST_COUNT:
             self.changes[CLAMPED] = None
         return min(max(count, 0), LARGEST_COUNT)
@@ -144,13 +144,13 @@ class _Reader:
     def __init__(self, text: str, language: Language) -> None:
         self.repairs: dict[str, None] = {}
         self._language = language
-        self._tokens = self._lexed(text)
+        self._tokens = self._lex(text)
         self._next = 0
         self._depth = 0
         self._conditions = 0
         """Open c( brackets."""
 
-    def _lexed(self, text: str) -> list[tuple[str, str, bool]]:
+    def _lex(self, text: str) -> list[tuple[str, str, bool]]:
         """Return (kind, text, marks): whether quotes or semicolons were dropped before the token."""
         tokens: list[tuple[str, str, bool]] = []
         marks = False

@@ -100,11 +100,11 @@ def minigrid_layout(record: dict[str, Any]) -> MinigridLayout:
             if kind not in _KINDS or colour >= _COLOURS:
                 expected = f"objects {', '.join(map(str, _KINDS))} and colours below {_COLOURS}"
                 raise InvalidArgument(field="grid", problem="unknown object", value=(kind, colour), expected=expected)
-            known = _KINDS[kind]
-            colour = 0 if known == cells.EMPTY else colour
-            grid[row, column] = cells.cell(known, colour, is_open=known == cells.DOOR and state == _OPEN)
+            contents = _KINDS[kind]
+            colour = 0 if contents == cells.EMPTY else colour
+            grid[row, column] = cells.cell(contents, colour, is_open=contents == cells.DOOR and state == _OPEN)
     column, row = record["agent"]
-    return MinigridLayout(grid, *_checked_agent(record["dir"], row, column, task.height, task.width))
+    return MinigridLayout(grid, *_check_agent(record["dir"], row, column, task.height, task.width))
 
 
 def _check_size(record: dict[str, Any], height: int, width: int) -> None:
@@ -113,7 +113,7 @@ def _check_size(record: dict[str, Any], height: int, width: int) -> None:
         raise InvalidArgument(field="h, w", problem="wrong size", value=size, expected=f"{height} and {width}")
 
 
-def _checked_agent(heading: Any, row: Any, column: Any, height: int, width: int) -> tuple[tuple[int, int], int]:
+def _check_agent(heading: Any, row: Any, column: Any, height: int, width: int) -> tuple[tuple[int, int], int]:
     inside = all(isinstance(value, int) for value in (heading, row, column))
     if not inside or not (0 <= row < height and 0 <= column < width and 0 <= heading < _HEADINGS):
         raise InvalidArgument(
@@ -133,7 +133,7 @@ def stored_layout(record: dict[str, Any]) -> Layout:
     bits = np.unpackbits(np.frombuffer(base64.b64decode(record["walls"]), np.uint8))[: height * width]
     markers = np.array([int(digit, 16) for digit in record["markers"]], np.uint8).reshape(height, width)
     row, column, heading = record["hero"]
-    agent, heading = _checked_agent(heading, row, column, height, width)
+    agent, heading = _check_agent(heading, row, column, height, width)
     params = record["params"]
     goal = params.get("marker_position") or params.get("end_marker_cell") or (0, 0)
     return Layout(

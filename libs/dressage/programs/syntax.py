@@ -362,7 +362,7 @@ class _Parser:
         self._next += 1
         if word == "REPEAT":
             return Repeat(self._count(), self._block("r"))
-        condition = self._bracketed()
+        condition = self._bracket_condition()
         if word == "WHILE":
             return While(condition, self._block("w"))
         body = self._block("i")
@@ -378,7 +378,7 @@ class _Parser:
         self._next += 1
         return int(match[1])
 
-    def _bracketed(self) -> Condition:
+    def _bracket_condition(self) -> Condition:
         self._open("c")
         condition = self._condition()
         self._close("c")
@@ -395,11 +395,11 @@ class _Parser:
             raise self._error("not a condition", f"one of {', '.join(choices)}")
         self._next += 1
         if word == "not":
-            return Not(self._bracketed())
+            return Not(self._bracket_condition())
         if word in ("True", "False"):
             return Constant(word == "True")
-        left = self._bracketed()
-        right = self._bracketed()
+        left = self._bracket_condition()
+        right = self._bracket_condition()
         return And(left, right) if word == "and" else Or(left, right)
 
     def _argument(self, arguments: tuple[str, ...]) -> str:

@@ -202,12 +202,12 @@ def trace(program: Program, world: World, *, printout: Printout | None = None, l
     :param printout: what the lines of steps refer to; None: the program as Python.
     :param limit: most steps that are recorded; the rest of the episode is not recorded.
     """
-    shown = printout or to_python(program)
+    printout = printout or to_python(program)
     walk = _Walk(world, limit)
     grid, start, contents = world.grid(), world.agent(), world.contents()
-    walk.run(_number(program, shown.lines))
+    walk.run(_number(program, printout.lines))
     return Trace(
-        shown,
+        printout,
         grid,
         world.legend,
         start,

@@ -17,11 +17,11 @@ _AROUND = 2
 """Lines before and after the executing line."""
 
 
-def trace_text(trace: Trace, *, program_lines: bool, shown: int = SHOWN_STEPS) -> str:
+def trace_text(trace: Trace, *, program_lines: bool, most: int = SHOWN_STEPS) -> str:
     """Return the text of an episode.
 
     :param program_lines: repeat the lines around the one that executes at each step, with a mark on it.
-    :param shown: most steps of the text.
+    :param most: most steps of the text.
     """
     parts = [
         "Initial grid (rows from the top; row 0 and column 0 are at the top left):",
@@ -34,7 +34,7 @@ def trace_text(trace: Trace, *, program_lines: bool, shown: int = SHOWN_STEPS) -
         *_listing(trace),
         "",
         "Steps (line, call, result or reward; after an action, the 3x3 cells around the agent):",
-        *_steps(trace, program_lines=program_lines, shown=shown),
+        *_steps(trace, program_lines=program_lines, most=most),
         "",
         *_totals(trace),
     ]
@@ -58,9 +58,9 @@ def _lines(trace: Trace) -> list[str]:
     return [line if len(line) <= _MAX_LINE else line[:_MAX_LINE] + "…" for line in trace.printout.text.split("\n")]
 
 
-def _steps(trace: Trace, *, program_lines: bool, shown: int) -> Iterator[str]:
+def _steps(trace: Trace, *, program_lines: bool, most: int) -> Iterator[str]:
     lines, room = _lines(trace), _MAX_STEPS
-    for number, step in enumerate(trace.steps[:shown], start=1):
+    for number, step in enumerate(trace.steps[:most], start=1):
         rows = [_step(number, step)]
         if program_lines:
             rows += _around(lines, step.line)
@@ -71,8 +71,8 @@ def _steps(trace: Trace, *, program_lines: bool, shown: int) -> Iterator[str]:
             yield f"… the steps from {number} on are left out"
             return
         yield from rows
-    if len(trace.steps) > shown:
-        yield f"… the steps from {shown + 1} on are left out"
+    if len(trace.steps) > most:
+        yield f"… the steps from {most + 1} on are left out"
 
 
 def _step(number: int, step: Step) -> str:

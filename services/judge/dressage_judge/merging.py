@@ -9,7 +9,7 @@ from statistics import fmean
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.contracts.rubric import CODE_WEIGHT, STATUS_SCORES, VIDEO_WEIGHT, agree, weighted
+from dressage.contracts.rubric import CODE_WEIGHT, STATUS_SCORES, VIDEO_WEIGHT, agree, weighted_mean
 
 from dressage_judge.diagnosis import tag
 
@@ -39,7 +39,7 @@ class Decision:
 def by_rubric(code: float, video: float) -> Decision:
     """Return the decision for two verdicts that agree."""
     words = f"the judges agree; {CODE_WEIGHT:g} of the code's score and {VIDEO_WEIGHT:g} of the video's"
-    return Decision(weighted(code, video), True, abs(code - video), "both", words)
+    return Decision(weighted_mean(code, video), True, abs(code - video), "both", words)
 
 
 def by_synthesis(code: float, video: float | None, synthesis: agent_pb.Synthesis, not_shown: Sequence[str]) -> Decision:

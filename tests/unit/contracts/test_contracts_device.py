@@ -117,7 +117,7 @@ def test_memory_restarts_with_the_episode_as_on_the_cpu(card):
             )
             np.testing.assert_allclose(terms, list(expected.terms.values()), rtol=1e-12, err_msg=f"step {step}")
             on_cpu.reset(done)
-            memory = on_device.restarted(memory, done)
+            memory = on_device.restart(memory, done)
 
 
 def _state(card, rng):

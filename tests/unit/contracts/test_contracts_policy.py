@@ -173,7 +173,7 @@ def test_boxes_are_clipped_into_the_space_or_refused(answers):
     actions = spaces.actions([np.array(row) for row in answers])
     assert all(space.contains(action) for action in actions)
     assert np.array_equal(actions, np.clip(np.array(answers, np.float64), space.low, space.high).astype(np.float32))
-    assert np.array_equal(spaces.received(actions, len(answers)), actions)
+    assert np.array_equal(spaces.check_reply(actions, len(answers)), actions)
 
 
 @given(st.lists(st.integers(-2, 4) | st.integers(2**62, 2**70), min_size=1, max_size=4))
@@ -205,7 +205,7 @@ def test_what_is_no_integer_is_no_choice(answer):
 )  # fmt: skip
 def test_actions_from_a_process_are_checked_once_more(array):
     with pytest.raises(InvalidArgument, match="actions"):
-        Spaces(3, 0, 0, (-1.0, 0.0), (0.5, 2.0)).received(array, 1)
+        Spaces(3, 0, 0, (-1.0, 0.0), (0.5, 2.0)).check_reply(array, 1)
 
 
 def test_observations_are_copies_and_integers_where_discrete():

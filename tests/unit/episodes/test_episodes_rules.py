@@ -10,8 +10,7 @@ from dressage.envs.rules import RULED_IDS, rules_of
 from dressage.envs.stock import make_stock
 from dressage.episodes.choice import lockstep
 from dressage.episodes.compiled import draws_of
-from dressage.episodes.players import replay_kernel
-from dressage.episodes.table import compiled_rules
+from dressage.episodes.kernels import compiled_rules
 
 SEEDS = range(60)
 
@@ -109,7 +108,16 @@ def replayed(rules, limit, seed, actions):
     numbers, rewards, ended = np.zeros(count + 1, np.int64), np.zeros(count), np.zeros(count, bool)
     choices = np.zeros(count, np.int64) if box else np.array(actions, np.int64)
     boxes = np.array(actions, np.float32) if box else np.zeros((count, 1), np.float32)
-    steps = replay_kernel(rules)(draws_of(rules, seed, limit), choices, boxes, observations, numbers, rewards, ended)
+    draws, state, steps = draws_of(rules, seed, limit), np.zeros(rules.state_size), 0
+    rules.start(state, draws)
+    rules.observe(state, observations[0])
+    numbers[0] = rules.number(state)
+    while steps < count and not (steps and ended[steps - 1]):
+        first = rules.draws_at_start + rules.draws_per_step * steps
+        rewards[steps], ended[steps] = rules.step(state, choices[steps], boxes[steps], draws, first)
+        steps += 1
+        rules.observe(state, observations[steps])
+        numbers[steps] = rules.number(state)
     return steps, observations, numbers, rewards, ended
 
 

@@ -6,7 +6,7 @@ import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.internal.v1 import judge_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.contracts.rubric import agree, status_mean, weighted
+from dressage.contracts.rubric import agree, status_mean, weighted_mean
 from dressage.errors import ResourceExhausted
 from dressage_judge import merging
 from dressage_judge.budget import BudgetTracker
@@ -21,7 +21,7 @@ score = st.floats(0, 1)
 @given(code=score, video=score)
 def test_the_weighted_score_is_between_the_two(code, video):
     low, high = sorted((code, video))
-    assert low - 1e-12 <= weighted(code, video) <= high + 1e-12
+    assert low - 1e-12 <= weighted_mean(code, video) <= high + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_second_look_settles_what_the_first_did_not_show():
 @given(code=score, video=score)
 def test_an_unsettled_disagreement_has_the_lower_score(code, video):
     decision = merging.without_synthesis(code, video, "no time")
-    assert decision.score == (weighted(code, video) if agree(code, video) else min(code, video))
+    assert decision.score == (weighted_mean(code, video) if agree(code, video) else min(code, video))
 
 
 def test_a_merged_judgment_passes_according_to_its_own_score():

@@ -157,5 +157,5 @@ def test_the_text_of_the_longest_episode_is_bounded():
     program = parse(f"DEF run m( {nested * 13} REPEAT R=10000 r( turnLeft r) m)", KAREL)
     result = trace(program, KarelWorld(Worlds.of(task_class("CleanHouse"), [0]), 0))
     assert len(result.steps) <= 20_000
-    text = trace_text(result, program_lines=True, shown=10_000)
+    text = trace_text(result, program_lines=True, most=10_000)
     assert len(text) < MAX_TEXT and "are left out" in text and "more lines" in text

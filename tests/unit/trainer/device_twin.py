@@ -69,7 +69,7 @@ class JaxReward:
     def init(self, dtype=np.float32):
         return {"steps": jnp.zeros(self.num_envs, dtype)}
 
-    def restarted(self, memory, done):
+    def restart(self, memory, done):
         return {"steps": jnp.where(done, 0.0, memory["steps"])}
 
     def __call__(self, memory, state, action, next_state):

@@ -99,14 +99,14 @@ class Kind(ABC):
             raise InvalidArgument(field="vector", value=vector, expected=f"{size} numbers") from error
         if values.shape != (size,):
             raise InvalidArgument(field="vector", value=f"shape {values.shape}", expected=f"shape ({size},)")
-        tensors, start = dict(self.fixed(spec)), 0
+        tensors, start = dict(self.fixed_weights(spec)), 0
         for name, shape in self.tensors(card).items():
             if self.is_searched(name):
                 end = start + math.prod(shape)
                 tensors[name] = values[start:end].reshape(shape)
                 start = end
         self.validate(tensors, card)
-        return self.stored(tensors, card)
+        return self.to_store(tensors, card)
 
     def vector(self, spec: PolicySpec, weights: Weights) -> Array:
         """Return the vector of the tensors, (size,) float64; the inverse of `weights`.
@@ -121,7 +121,7 @@ class Kind(ABC):
     def initial(self, spec: PolicySpec, *, seed: int) -> dict[str, Array]:
         """Return random weights for the start of a search. Equal seeds give equal weights."""
 
-    def fixed(self, spec: PolicySpec) -> Weights:
+    def fixed_weights(self, spec: PolicySpec) -> Weights:
         """Return the tensors that are not part of the vector."""
         return {}
 
@@ -164,7 +164,7 @@ class Kind(ABC):
         if not finite:
             raise InvalidArgument(field=f"tensor {name}", problem="has NaN or infinities", expected="finite values")
 
-    def stored(self, weights: Weights, card: PolicyCard) -> dict[str, Array]:
+    def to_store(self, weights: Weights, card: PolicyCard) -> dict[str, Array]:
         """Return copies of the tensors of the bundle in their stored types."""
         return {name: np.array(weights[name], self.dtype(name, card), order="C") for name in self.tensors(card)}
 

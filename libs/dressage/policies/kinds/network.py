@@ -52,12 +52,12 @@ class NetworkKind(Kind):
     def initial(self, spec: PolicySpec, *, seed: int) -> dict[str, Array]:
         """Return weights from a normal distribution with standard deviation 1/√(inputs of the layer), biases 0."""
         rng = np.random.default_rng(seed)
-        tensors = dict(self.fixed(spec))
+        tensors = dict(self.fixed_weights(spec))
         for name, shape in self.shapes(spec).items():
             if self.is_searched(name):
                 bias = name.endswith(".bias")
                 tensors[name] = np.zeros(shape) if bias else rng.standard_normal(shape) / np.sqrt(shape[-1])
-        return self.stored(tensors, self.card(spec, environment="any"))
+        return self.to_store(tensors, self.card(spec, environment="any"))
 
     def actor(self, weights: Weights, card: PolicyCard) -> Actor:
         return _NetworkActor(self._layers(card), self.dense(weights, card), weights, card)
@@ -122,7 +122,7 @@ def ordered_product(x: Array, weight: Array) -> Array:
 
 
 class _NetworkActor:
-    """See `dressage.policies.kinds.base.Actor`. A class, not a closure, so that a policy can be pickled."""
+    """The kind's `Actor`: a class, not a closure, so that a policy can be pickled."""
 
     def __init__(self, names: list[str], layers: Weights, weights: Weights, card: PolicyCard) -> None:
         self._card = card

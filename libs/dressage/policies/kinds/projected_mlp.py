@@ -47,16 +47,16 @@ class ProjectedMlp(NetworkKind):
     def is_searched(self, name: str) -> bool:
         return name.endswith(_LATENT)
 
-    def fixed(self, spec: PolicySpec) -> Weights:
+    def fixed_weights(self, spec: PolicySpec) -> Weights:
         return _bases(spec)
 
     def initial(self, spec: PolicySpec, *, seed: int) -> dict[str, Array]:
         """Return normal latents, so that the standard deviation of a layer's weights is about 1/√(inputs)."""
         rng, card = np.random.default_rng(seed), self.card(spec, environment="any")
-        tensors = dict(self.fixed(spec))
+        tensors = dict(self.fixed_weights(spec))
         for name, (units, _), count in zip(self._layers(card), layer_sizes(card), spec.latent, strict=True):
             tensors[name + _LATENT] = rng.standard_normal(count) * np.sqrt(units / count)
-        return self.stored(tensors, card)
+        return self.to_store(tensors, card)
 
     def dense(self, weights: Weights, card: PolicyCard) -> Weights:
         layers = {}

@@ -38,7 +38,7 @@ class RandomFeatures(NetworkKind):
     def is_searched(self, name: str) -> bool:
         return super().is_searched(name) and not name.startswith("projection.")
 
-    def fixed(self, spec: PolicySpec) -> Weights:
+    def fixed_weights(self, spec: PolicySpec) -> Weights:
         rng, size = np.random.default_rng(spec.seed), spec.observation_size
         return {
             "projection.weight": rng.standard_normal((spec.features, size)) / np.sqrt(size),

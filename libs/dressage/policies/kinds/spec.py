@@ -193,11 +193,11 @@ class PolicySpec:
 
         :raises InvalidArgument: for an unknown, missing or invalid entry.
         """
-        known = [field.name for field in fields(cls)]
+        names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or "kind" not in values:
             raise InvalidArgument(field="policy", value=values, expected="an object with the entry kind")
-        if unknown := [name for name in values if name not in known]:
-            raise InvalidArgument(field="policy", value=unknown, expected=f"entries among {', '.join(known)}")
+        if unknown := [name for name in values if name not in names]:
+            raise InvalidArgument(field="policy", value=unknown, expected=f"entries among {', '.join(names)}")
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }

@@ -37,8 +37,8 @@ class Table(Kind):
         rng, count = np.random.default_rng(seed), spec.observation_count
         card = self.card(spec, environment="any")
         if spec.action_count:
-            return self.stored({"table": rng.integers(spec.action_count, size=count)}, card)
-        return self.stored({"table": rng.uniform(*bounds(card), (count, spec.action_size))}, card)
+            return self.to_store({"table": rng.integers(spec.action_count, size=count)}, card)
+        return self.to_store({"table": rng.uniform(*bounds(card), (count, spec.action_size))}, card)
 
     def tensors(self, card: PolicyCard) -> dict[str, tuple[int, ...]]:
         count = card.observation_count or 0
@@ -74,7 +74,7 @@ class Table(Kind):
 
 
 class _TableActor:
-    """See `dressage.policies.kinds.base.Actor`. A class, not a closure, so that a policy can be pickled."""
+    """The kind's `Actor`: a class, not a closure, so that a policy can be pickled."""
 
     def __init__(self, table: Array, card: PolicyCard) -> None:
         self._actions = table if card.action_kind == "discrete" else np.clip(table, *bounds(card))

@@ -80,7 +80,7 @@ def _act(
         if cells[ahead] < WALL and not blocked:
             position = ahead
             if task != SNAKE:
-                reward, terminated = rules.moved(task, state, facts, cells, special, before, position, width)
+                reward, terminated = rules.after_move(task, state, facts, cells, special, before, position, width)
                 touched = True
         else:
             heading = (heading + 2) & 3
@@ -93,7 +93,7 @@ def _act(
         if rules.change_marker(cells, keys, marks, position, change):
             touched = True
             if task != SNAKE:
-                reward, terminated = rules.marked(task, state, facts, cells, special, position, change)
+                reward, terminated = rules.after_marker(task, state, facts, cells, special, position, change)
     if task == SNAKE:
         touched = True
         reward, terminated = rules.snake(state, cells, keys, marks, body, food, before, position)

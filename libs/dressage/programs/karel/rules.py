@@ -67,7 +67,9 @@ def begin(task: int, state: Any, facts: Any, position: int, body: Any) -> None:
 
 
 @allocation_free(inline=True)
-def moved(task: int, state: Any, facts: Any, cells: Any, special: Any, before: int, position: int, width: int) -> Any:
+def after_move(
+    task: int, state: Any, facts: Any, cells: Any, special: Any, before: int, position: int, width: int
+) -> Any:
     """Return the reward for a change of cell, and whether it ends the episode."""
     if task == STAIR_CLIMBER_SPARSE:
         if position == facts[GOAL]:
@@ -98,7 +100,7 @@ def moved(task: int, state: Any, facts: Any, cells: Any, special: Any, before: i
 
 
 @allocation_free(inline=True)
-def marked(task: int, state: Any, facts: Any, cells: Any, special: Any, position: int, change: int) -> Any:
+def after_marker(task: int, state: Any, facts: Any, cells: Any, special: Any, position: int, change: int) -> Any:
     """Return the reward for a marker put (``change`` 1) or picked (-1) at ``position``, and whether it ends the episode."""
     state[TOTAL] += change
     count = cells[position] & MARKERS

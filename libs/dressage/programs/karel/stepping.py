@@ -31,14 +31,12 @@ class KarelWorld:
         self._world = Stepper(worlds, index, KAREL_MACHINE, _step)
 
     def perceive(self, test: Test) -> bool:
-        """See `World`."""
         cells = self._world.cells
         if test.name in _TURNS:
             return bool(cells[self._world.ahead(_TURNS[test.name])] < WALL)
         return bool(cells[self._world.agent[0]] & MARKERS) == (test.name == "markersPresent")
 
     def act(self, action: str, *, blocked: bool) -> Effect:
-        """See `World`."""
         before = self._world.cells.copy()
         reward, terminated, changed = self._world.act(KAREL.actions.index(action), blocked=blocked)
         markers, walls = [], []
@@ -52,24 +50,21 @@ class KarelWorld:
         return Effect(reward, terminated, tuple(markers), tuple(walls))
 
     def state(self) -> Hashable:
-        """See `World`: cell, heading and markers, without walls."""
+        """Return cell, heading and markers, without walls."""
         agent = self._world.agent
         return int(agent[0]), int(agent[1]), (self._world.cells & MARKERS).tobytes()
 
     def agent(self) -> Agent:
-        """See `World`."""
         at = self._world.agent
         count = int(self._world.cells[at[0]] & MARKERS)
         note = f"on {count} marker{'s' if count > 1 else ''}" if count else ""
         return Agent(*self._world.place(at[0]), HEADINGS[at[1]], note)
 
     def grid(self) -> tuple[str, ...]:
-        """See `World`."""
         rows, columns = self._world.height - 2, self._world.width - 2
         return tuple("".join(self._character(row, column) for column in range(columns)) for row in range(rows))
 
     def contents(self) -> Contents:
-        """See `World`."""
         rows, columns = self._world.height - 2, self._world.width - 2
         cells = self._world.cells.reshape(rows + 2, columns + 2)[1:-1, 1:-1]
         everything = {(row, column): int(cells[row, column]) for row in range(rows) for column in range(columns)}
@@ -78,7 +73,6 @@ class KarelWorld:
         return Contents(rows, columns, walls, markers)
 
     def view(self) -> tuple[str, ...]:
-        """See `World`."""
         row, column = self._world.place(self._world.agent[0])
         return tuple("".join(self._character(row + i, column + j) for j in (-1, 0, 1)) for i in (-1, 0, 1))
 

@@ -16,8 +16,8 @@ from dressage.programs.family import CompiledFamily
 from dressage.programs.languages.description import COMPILED, Description
 from dressage.programs.languages.failures import FAILED
 from dressage.programs.languages.live import SteppedFamily, compiled_family, live_family, outcome_row
+from dressage.programs.languages.loading import read_replies
 from dressage.programs.languages.plugin import Plugin
-from dressage.programs.languages.replies import read_replies
 from dressage.programs.search.draws import neighbours, random_programs
 from dressage.programs.search.parallel import Scorer
 from dressage.programs.syntax import Program, to_text

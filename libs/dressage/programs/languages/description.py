@@ -156,6 +156,45 @@ class Description:
         )
 
 
+@dataclass(frozen=True)
+class DescribedFamily:
+    """The part of a plug-in's `Family` that its description states, whether or not its code is loaded."""
+
+    description: Description
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def language(self) -> Language:
+        return self.description.language
+
+    @property
+    def text(self) -> LanguageText:
+        return self.description.text
+
+    @property
+    def tasks(self) -> Mapping[str, TaskText]:
+        return self.description.tasks
+
+    @property
+    def grammar(self) -> Grammar:
+        return self.description.grammar
+
+    @property
+    def note(self) -> str:
+        return self.description.note
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        return self.description.own
+
+    @property
+    def prompt(self) -> str:
+        return self.description.prompt
+
+
 _PARTS = (
     "format", "name", "code", "actions", "tests", "arguments", "world", "execution", "tasks", "grammar", "max_calls",
     "engine", "own", "prompt",
@@ -220,15 +259,15 @@ def _weights(productions: Productions, language: Language) -> dict[str, Any]:
     if not isinstance(negation, int | float) or not 0 <= negation <= 1:
         raise InvalidArgument(field="productions.negation", value=negation, expected="a probability, 0 to 1")
     return {
-        "statements": _scaled(productions.statements, STATEMENTS, "statements", missing=0.0),
-        "actions": _scaled(productions.actions or dict.fromkeys(language.actions, 1.0), language.actions, "actions"),
-        "tests": _scaled(productions.tests or dict.fromkeys(tests, 1.0), tests, "tests"),
+        "statements": _scale(productions.statements, STATEMENTS, "statements", missing=0.0),
+        "actions": _scale(productions.actions or dict.fromkeys(language.actions, 1.0), language.actions, "actions"),
+        "tests": _scale(productions.tests or dict.fromkeys(tests, 1.0), tests, "tests"),
         "negation": [round((1 - negation) * MAX_WEIGHT), round(negation * MAX_WEIGHT)],
         **{name: getattr(productions, name) for name in _GRAMMAR_NUMBERS},
     }
 
 
-def _scaled(
+def _scale(
     probabilities: Mapping[str, float], names: tuple[str, ...] | list[str], part: str, *, missing: float = 0.0
 ) -> list[int]:
     values = _plain(probabilities, f"productions.{part}")

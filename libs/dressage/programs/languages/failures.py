@@ -31,9 +31,9 @@ def plugin_code(part: str) -> Iterator[None]:
     except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         frames = traceback.extract_tb(error.__traceback__)
         place = f" in line {frames[-1].lineno} of {frames[-1].filename.rpartition('/')[2]}" if len(frames) > 1 else ""
-        shown = str(error).strip()[:_SHOWN] or "no message"
+        excerpt = str(error).strip()[:_SHOWN] or "no message"
         message = (
-            f"{part}: the plug-in raised {type(error).__name__}{place}: {shown}. Correct it and register it again."
+            f"{part}: the plug-in raised {type(error).__name__}{place}: {excerpt}. Correct it and register it again."
         )
         raise InvalidArgument(message, field=part, reason=FAILED) from error
 
@@ -48,12 +48,12 @@ def word(value: Any, most: int = _MAX_WORD) -> str:
     return "".join(character for character in value[:most] if character.isprintable())
 
 
-def ended(name: str, message: str, tail: str = "") -> DressageError:
+def process_error(name: str, message: str, tail: str = "") -> DressageError:
     """Return the error of a process that ended, or was ended, while it ran the code of a language."""
     last = tail.strip().splitlines()[-1:] or [""]
-    shown = f": {word(last[0], _SHOWN)}" if last[0] else ""
+    excerpt = f": {word(last[0], _SHOWN)}" if last[0] else ""
     return DressageError(
-        f"language {name}: the process that runs the plug-in's code ended: {message}{shown}. Correct the plug-in and register "
-        "it again.",
+        f"language {name}: the process that runs the plug-in's code ended: {message}{excerpt}. Correct the plug-in and "
+        "register it again.",
         reason=FAILED,
     )

@@ -81,7 +81,7 @@ def acceptance(grammar: Grammar) -> float:
             lengths[tokens] += weight
     plain = lengths / max(1, sum(grammar.tests))
     negated = grammar.negation[1] / sum(grammar.negation)
-    condition = (1 - negated) * plain + negated * _shifted(plain, _NOT)
+    condition = (1 - negated) * plain + negated * _shift(plain, _NOT)
     action = np.zeros(most + 1)
     action[1] = 1.0
 
@@ -99,10 +99,10 @@ def acceptance(grammar: Grammar) -> float:
             total = total + weights[0] * _sum(np.array(statement(depth, position, True)), rest)
         if any(weights[1:5]):
             body = np.array(statement(depth + 1, 1, False))
-            total = total + weights[1] * _shifted(_sum(condition, body), _WHILE)
-            total = total + weights[2] * _shifted(_sum(condition, body), _IF)
-            total = total + weights[3] * _shifted(_sum(plain, _sum(body, body)), _IFELSE)
-            total = total + weights[4] * _shifted(body, _REPEAT)
+            total = total + weights[1] * _shift(_sum(condition, body), _WHILE)
+            total = total + weights[2] * _shift(_sum(condition, body), _IF)
+            total = total + weights[3] * _shift(_sum(plain, _sum(body, body)), _IFELSE)
+            total = total + weights[4] * _shift(body, _REPEAT)
         return tuple((total / sum(weights)).tolist())
 
     return float(sum(statement(1, 1, False)))
@@ -113,5 +113,5 @@ def _sum(first: Distribution, second: Distribution) -> Distribution:
     return np.convolve(first, second)[: len(first)]
 
 
-def _shifted(distribution: Distribution, tokens: int) -> Distribution:
+def _shift(distribution: Distribution, tokens: int) -> Distribution:
     return np.concatenate([np.zeros(tokens), distribution])[: len(distribution)]

@@ -10,8 +10,7 @@ from typing import Any
 from dressage.errors import InvalidArgument
 from dressage.programs.engine.trees import Nodes, unflatten
 from dressage.programs.family import CompiledFamily, Outcome, Rules
-from dressage.programs.languages.described import DescribedFamily
-from dressage.programs.languages.description import COMPILED, Description
+from dressage.programs.languages.description import COMPILED, DescribedFamily, Description
 from dressage.programs.languages.failures import plugin_code
 from dressage.programs.languages.plugin import Plugin
 from dressage.programs.languages.stepped import (
@@ -36,7 +35,6 @@ class SteppedFamily(DescribedFamily):
     _environments: dict[str, Any] = field(default_factory=dict)
 
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
-        """See `Family`."""
         environment = self._make(task)  # of its own: a scorer belongs to one thread
 
         def returns(nodes: Nodes, i: int) -> float:
@@ -52,16 +50,13 @@ class SteppedFamily(DescribedFamily):
         )
 
     def play(self, task: str, profile: str, program: Program, states: Sequence[int]) -> Sequence[SteppedEpisode]:
-        """See `Family`."""
         environment = self._kept(task)
         return [play_stepped(program, self._world(environment, state)) for state in states]
 
     def trace(self, task: str, profile: str, program: Program, state: int) -> Trace:
-        """See `Family`."""
         return trace(program, self._world(self._kept(task), state))
 
     def max_steps(self, task: str) -> int:
-        """See `Family`."""
         return self.description.max_calls
 
     def _world(self, environment: Any, state: int) -> GymnasiumWorld:
@@ -87,7 +82,6 @@ class DrawnFamily(CompiledFamily):
     neighbour: Any = None
 
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
-        """See `Family`."""
         from dressage.programs.engine.scoring import ProgramScorer
 
         scorer = super().scorer(task, profile, states)

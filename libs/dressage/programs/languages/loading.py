@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,3 +104,19 @@ def load_family(name: str) -> LiveFamily:
     kernels = custom.language_folder(name) / KERNELS
     compiling.read_from(kernels if kernels.is_dir() else None)
     return live_family(plugin, description)
+
+
+def read_replies(plugin: Plugin, replies: Sequence[str]) -> list[list[str]]:
+    """Return the texts of programs that the plug-in reads in each reply.
+
+    :raises InvalidArgument: for a function that raises, or returns anything but texts.
+    """
+    assert plugin.read_reply is not None
+    programs = []
+    for reply in replies:
+        with plugin_code("read_reply"):
+            texts = list(plugin.read_reply(reply))
+        if not all(isinstance(text, str) for text in texts):
+            raise InvalidArgument(field="read_reply", value=texts, expected="texts of programs", reason=FAILED)
+        programs.append(texts)
+    return programs

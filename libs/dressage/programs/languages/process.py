@@ -77,8 +77,7 @@ def read(channel: Channel) -> None:
     """Sandbox target: find the texts of programs in replies with a registered plug-in."""
 
     def work(request: Mapping[str, Any]) -> list[list[str]]:
-        from dressage.programs.languages.loading import load_registered
-        from dressage.programs.languages.replies import read_replies
+        from dressage.programs.languages.loading import load_registered, read_replies
 
         return read_replies(load_registered(request["name"])[0], request["replies"])
 

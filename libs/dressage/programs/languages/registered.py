@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dressage.envs import custom
 from dressage.errors import InvalidArgument
 from dressage.programs.family import Outcome
-from dressage.programs.languages.described import DescribedFamily
+from dressage.programs.languages.description import DescribedFamily
 from dressage.programs.languages.store import read_description
 from dressage.programs.search.parallel import Scorer
 from dressage.programs.syntax import Program
@@ -25,7 +25,7 @@ class RegisteredFamily(DescribedFamily):
     """A registered language; see `dressage.programs.family.Family`."""
 
     def scorer(self, task: str, profile: str, states: Sequence[int]) -> Scorer:
-        """See `Family`. In a sandboxed process only.
+        """Load the plug-in and return its scorer, in a sandboxed process only.
 
         :raises FailedPrecondition: in another process.
         """
@@ -34,7 +34,7 @@ class RegisteredFamily(DescribedFamily):
         return load_family(self.name).scorer(task, profile, states)
 
     def play(self, task: str, profile: str, program: Program, states: Sequence[int]) -> Sequence[Outcome]:
-        """See `Family`.
+        """Play a program, outside of a sandbox in a process of its own.
 
         :raises DressageError: if the plug-in's code fails.
         """
@@ -47,7 +47,7 @@ class RegisteredFamily(DescribedFamily):
         return sandboxed.play(self.description, task, profile, program, states)
 
     def trace(self, task: str, profile: str, program: Program, state: int) -> Trace:
-        """See `Family`.
+        """Record a program's episode, outside of a sandbox in a process of its own.
 
         :raises DressageError: if the plug-in's code fails.
         """
@@ -60,7 +60,6 @@ class RegisteredFamily(DescribedFamily):
         return sandboxed.trace(self.description, task, profile, program, state)
 
     def max_steps(self, task: str) -> int:
-        """See `Family`."""
         return self.description.max_calls
 
 

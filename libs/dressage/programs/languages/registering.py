@@ -22,7 +22,7 @@ from dressage.programs.cards import build_card, card_text
 from dressage.programs.families import CORRECTED, FAMILIES, ProgramTask
 from dressage.programs.languages import sandboxed
 from dressage.programs.languages.description import Code, Description
-from dressage.programs.languages.failures import FAILED, ended
+from dressage.programs.languages.failures import FAILED, process_error
 from dressage.programs.languages.loading import CODE, KERNELS, digest_of
 from dressage.programs.languages.registered import RegisteredFamily
 from dressage.programs.languages.store import DESCRIPTION_FILE, read_description
@@ -89,7 +89,7 @@ def _code_of(source: str, new: Path) -> Code:
     """
     path = Path(source).expanduser()
     if os.sep in source or source.endswith(".py") or path.is_dir():
-        return _copied(path, new / CODE)
+        return _copy_module(path, new / CODE)
     for entry in metadata.entry_points(group=GROUP):
         if entry.name == source:
             return Code(entry.module, entry.attr or "PLUGIN", copied=False)
@@ -102,7 +102,7 @@ def _code_of(source: str, new: Path) -> Code:
         raise InvalidArgument(field="SOURCE", problem="not found", value=source, expected=expected) from error
 
 
-def _copied(path: Path, target: Path) -> Code:
+def _copy_module(path: Path, target: Path) -> Code:
     name = path.stem if path.is_file() else path.resolve().name
     module = path if path.is_file() else path / "__init__.py"
     if not module.is_file() or module.suffix != ".py" or not name.isidentifier():
@@ -150,12 +150,12 @@ def _describe(code: Code, new: Path, scratch: Path, report: Callable[[str], None
                 reply = process.channel.recv(timeout=max(1.0, end - time.monotonic()))
         except ChannelClosed as error:
             exit_ = process.wait(20.0) or process.kill()
-            raise ended(name, f"{exit_.reason} (it was {trying})", exit_.stderr_tail) from error
+            raise process_error(name, f"{exit_.reason} (it was {trying})", exit_.stderr_tail) from error
         except FailedPrecondition:
             raise
         except Exception as error:
             exit_ = process.kill()
-            raise ended(name, f"{error} (it was {trying})", exit_.stderr_tail) from error
+            raise process_error(name, f"{error} (it was {trying})", exit_.stderr_tail) from error
     described = Description.from_dict(sandboxed.done(reply, name))
     if code.copied and described.code != code:
         raise InvalidArgument(field="code", problem="changed by the plug-in", value=described.code, expected=str(code))

@@ -82,7 +82,7 @@ def worlds_of(rules: CompiledRules, tasks: Sequence[str], task: str, states: Seq
     :raises InvalidArgument: for a state of a wrong form.
     """
     starts = [rules.start(task, state) for state in states]
-    grids = [_checked(start, state, rules) for start, state in zip(starts, states, strict=True)]
+    grids = [_check_start(start, state, rules) for start, state in zip(starts, states, strict=True)]
     height, width = grids[0].shape
     if any(grid.shape != (height, width) for grid in grids):
         shapes = sorted({grid.shape for grid in grids})
@@ -102,7 +102,7 @@ def worlds_of(rules: CompiledRules, tasks: Sequence[str], task: str, states: Seq
     return Worlds(code, height + 2, columns, flat, special, agents, facts, unused, best=1.0, slack=1e-9)
 
 
-def _checked(start: Start, state: int, rules: CompiledRules) -> NDArray[np.uint8]:
+def _check_start(start: Start, state: int, rules: CompiledRules) -> NDArray[np.uint8]:
     def refuse(name: str, value: object, expected: str) -> InvalidArgument:
         return InvalidArgument(field=f"start.{name} of state {state}", value=value, expected=expected)
 
@@ -162,15 +162,13 @@ class GridWorld:
         self._rules, self._language = rules, language
         self._tests = {test: number for number, test in enumerate(trees.tests_of(language))}
         self.max_calls = machine.max_calls
-        shown = ", ".join(f"{character} is {name}" for character, name in rules.looks.values() if name)
-        self.legend = f"{shown}; @ is the agent."
+        looks = ", ".join(f"{character} is {name}" for character, name in rules.looks.values() if name)
+        self.legend = f"{looks}; @ is the agent."
 
     def perceive(self, test: Test) -> bool:
-        """See `World`."""
         return bool(self._world.perceive(self._perceive, self._tests[test]))
 
     def act(self, action: str, *, blocked: bool) -> Effect:
-        """See `World`."""
         reward, terminated, changed = self._world.act(self._language.actions.index(action), blocked=blocked)
         objects = []
         for at in changed:
@@ -180,7 +178,6 @@ class GridWorld:
         return Effect(reward, terminated, objects=tuple(objects))
 
     def state(self) -> Hashable:
-        """See `World`."""
         agent = self._world.agent
         return int(agent[0]), int(agent[1]), self._world.cells.tobytes()
 
@@ -189,18 +186,15 @@ class GridWorld:
         return self._world.hashed()
 
     def agent(self) -> Agent:
-        """See `World`."""
         position, heading = self._world.agent
         beneath = self._name(int(position))
         return Agent(*self._world.place(position), self._rules.headings[heading], f"on {beneath}" if beneath else "")
 
     def grid(self) -> tuple[str, ...]:
-        """See `World`."""
         rows, columns = self._world.height - 2, self._world.width - 2
         return tuple("".join(self._character(row, column) for column in range(columns)) for row in range(rows))
 
     def contents(self) -> Contents:
-        """See `World`."""
         contents = Contents(self._world.height - 2, self._world.width - 2)
         for at in range(self._world.cells.size):
             place, name = self._world.place(at), self._name(at)
@@ -212,7 +206,6 @@ class GridWorld:
         return contents
 
     def view(self) -> tuple[str, ...]:
-        """See `World`."""
         row, column = self._world.place(self._world.agent[0])
         return tuple("".join(self._character(row + i, column + j) for j in (-1, 0, 1)) for i in (-1, 0, 1))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from dressage.errors import DressageError, InvalidArgument
 from dressage.programs.languages.description import Description
-from dressage.programs.languages.failures import FAILED, ended
+from dressage.programs.languages.failures import FAILED, process_error
 from dressage.programs.languages.failures import word as _word
 from dressage.programs.languages.stepped import SteppedEpisode
 from dressage.programs.pretty import to_python
@@ -168,7 +168,7 @@ def _call(
             allow_unsandboxed=allow_unsandboxed,
         )
     except call.SandboxFailure as error:
-        raise ended(description.name, error.message, error.stderr_tail) from error
+        raise process_error(description.name, error.message, error.stderr_tail) from error
     return done(reply, description.name)
 
 
@@ -186,4 +186,4 @@ def done(reply: Any, name: str) -> Any:
 
 
 def _malformed(description: Description, error: Exception) -> DressageError:
-    return ended(description.name, f"its reply is malformed ({error})")
+    return process_error(description.name, f"its reply is malformed ({error})")

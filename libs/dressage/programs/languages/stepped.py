@@ -46,7 +46,6 @@ class GymnasiumWorld:
             environment.reset(seed=state)
 
     def perceive(self, test: Test) -> bool:
-        """See `World`."""
         with plugin_code("environment.perceive"):
             outcome = self._environment.perceive(test.name, test.argument)
         if not isinstance(outcome, bool | np.bool_):
@@ -54,7 +53,7 @@ class GymnasiumWorld:
         return bool(outcome)
 
     def act(self, action: str, *, blocked: bool) -> Effect:
-        """See `World`. An action beyond the limit of calls does nothing."""
+        """Act; an action beyond the limit of calls does nothing."""
         if blocked:
             return Effect(0.0, False)
         with plugin_code("environment.step"):
@@ -68,7 +67,6 @@ class GymnasiumWorld:
         return Effect(float(reward), ended)
 
     def state(self) -> Hashable:
-        """See `World`."""
         with plugin_code("environment.loop_state"):
             state: Hashable = self._environment.loop_state()
             hash(state)
@@ -78,16 +76,13 @@ class GymnasiumWorld:
         return state
 
     def agent(self) -> Agent:
-        """See `World`."""
         view = self._view()
         return Agent(view.row, view.column, view.heading, view.note)
 
     def grid(self) -> tuple[str, ...]:
-        """See `World`."""
         return self._view().rows
 
     def contents(self) -> Contents:
-        """See `World`."""
         rows = self._view().rows
         contents = Contents(len(rows), max((len(row) for row in rows), default=0))
         for i, row in enumerate(rows):
@@ -95,7 +90,6 @@ class GymnasiumWorld:
         return contents
 
     def view(self) -> tuple[str, ...]:
-        """See `World`."""
         seen = self._view()
         if not seen.rows:
             return ()
@@ -168,12 +162,10 @@ class DrawingScorer:
         self._bounds: dict[bytes, float] = {}
 
     def score(self, nodes: Nodes) -> tuple[float, NDArray[np.float64]]:
-        """See `Scorer`."""
         returns = np.array([self._play(nodes, i) for i in range(self.variations)])
         return _mean(returns), returns
 
     def score_all(self, programs: Sequence[Nodes]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """See `Scorer`."""
         rows = [self.score(nodes) for nodes in programs]
         shape = (len(rows), self.variations)
         return np.array([score for score, _ in rows]), np.array([row for _, row in rows]).reshape(shape)
@@ -181,7 +173,6 @@ class DrawingScorer:
     def search(
         self, parent: Nodes, seed: int, first: int, end: int, step: int, limit: float, order: NDArray[np.int64]
     ) -> Match | None:
-        """See `Scorer`."""
         for number in range(first, end, step):
             nodes = self._draw(parent, seed, number)
             self.counts[_CANDIDATES] += 1
@@ -224,7 +215,7 @@ class DrawingScorer:
         program = unflatten(parent, self._language)
         with plugin_code("neighbour"):
             drawn = self._neighbour(program, rng)
-        return _checked(drawn, self._language, self._grammar)
+        return _check_program(drawn, self._language, self._grammar)
 
 
 def _mean(returns: NDArray[np.float64]) -> float:
@@ -234,7 +225,7 @@ def _mean(returns: NDArray[np.float64]) -> float:
     return total / len(returns)
 
 
-def _checked(drawn: Any, language: Language, grammar: Grammar) -> Nodes:
+def _check_program(drawn: Any, language: Language, grammar: Grammar) -> Nodes:
     """Return the nodes of a neighbour that a plug-in drew.
 
     :raises InvalidArgument: if it is no program of the language, or beyond the limit of tokens.

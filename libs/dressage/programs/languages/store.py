@@ -25,7 +25,7 @@ def read_description(name: str) -> Description:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         data = str(error).encode()
-    return _parsed(name, data)
+    return _parse(name, data)
 
 
 def language_code(environment: str) -> str:
@@ -40,7 +40,7 @@ def language_code(environment: str) -> str:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _parsed(name: str, data: bytes) -> Description:
+def _parse(name: str, data: bytes) -> Description:
     remedy = f"Register it again: dressage programs register; or remove it: dressage programs unregister {name}"
     try:
         if len(data) > _MAX_BYTES:

@@ -45,13 +45,13 @@ class Autoencoder:
 
         :raises InvalidArgument: for a program that is too long, or has nodes that no drawn program has.
         """
-        nodes, sizes = padded(programs)
-        numbers, places = numbered(nodes, sizes, self.grammar), places_of(nodes, sizes, self.grammar)
+        nodes, sizes = pad(programs)
+        numbers, places = node_numbers(nodes, sizes, self.grammar), places_of(nodes, sizes, self.grammar)
         hidden: Floats = np.zeros((len(programs), self._w["encoder.hidden"].shape[0]), np.float32)
         inputs = self._w["encoder.nodes"][numbers] + self._w["encoder.places"][places]
         for i in range(int(sizes.max(initial=0))):
             gates: Floats = np.asarray(inputs[:, i] @ self._w["encoder.input"] + self._w["encoder.bias"], np.float32)
-            new = _gated(gates, hidden, self._w["encoder.hidden"], self._w["encoder.hidden_bias"])
+            new = _gated_unit(gates, hidden, self._w["encoder.hidden"], self._w["encoder.hidden_bias"])
             hidden = np.where((i < sizes)[:, None], new, hidden).astype(np.float32)
         return np.asarray(hidden @ self._w["mean"] + self._w["mean_bias"], np.float32)
 
@@ -65,13 +65,13 @@ class Autoencoder:
         while choices.open:
             inputs = w["decoder.nodes"][previous] + w["decoder.places"][np.maximum(choices.places, 0)]
             gates = inputs @ w["decoder.input"] + constant
-            hidden = _gated(gates, hidden, w["decoder.hidden"], w["decoder.hidden_bias"])
+            hidden = _gated_unit(gates, hidden, w["decoder.hidden"], w["decoder.hidden_bias"])
             choices.take(np.asarray(hidden @ w["output"] + w["output_bias"], np.float32))
             previous = choices.chosen.copy()
         return choices.programs()
 
 
-def _gated(gates: Floats, hidden: Floats, weights: Floats, bias: Floats) -> Floats:
+def _gated_unit(gates: Floats, hidden: Floats, weights: Floats, bias: Floats) -> Floats:
     """Return the next state of a gated recurrent unit: float32[B, H].
 
     :param gates: what the input adds to the reset gate, the update gate and the candidate, float32[B, 3H].
@@ -84,7 +84,7 @@ def _gated(gates: Floats, hidden: Floats, weights: Floats, bias: Floats) -> Floa
     return np.asarray(update * hidden + (1 - update) * candidate, np.float32)
 
 
-def padded(programs: Sequence[Nodes]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def pad(programs: Sequence[Nodes]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Return nodes int32[P, MAX_NODES] and sizes int64[P] of programs.
 
     :raises InvalidArgument: for a program that is too long.
@@ -99,15 +99,15 @@ def padded(programs: Sequence[Nodes]) -> tuple[NDArray[np.int32], NDArray[np.int
     return nodes, np.array([len(program) for program in programs], np.int64)
 
 
-def numbered(nodes: NDArray[np.int32], sizes: NDArray[np.int64], grammar: Grammar) -> NDArray[np.int64]:
+def node_numbers(nodes: NDArray[np.int32], sizes: NDArray[np.int64], grammar: Grammar) -> NDArray[np.int64]:
     """Return the numbers of nodes in the vocabulary: int64[P, N].
 
     :raises InvalidArgument: for a node that is not in it, such as ``and``.
     """
-    known = vocabulary(grammar)
-    numbers = np.minimum(np.searchsorted(known, nodes), len(known) - 1)
+    nodes_by_number = vocabulary(grammar)
+    numbers = np.minimum(np.searchsorted(nodes_by_number, nodes), len(nodes_by_number) - 1)
     within = np.arange(nodes.shape[1]) < sizes[:, None]
-    if (known[numbers] != nodes)[within].any():
+    if (nodes_by_number[numbers] != nodes)[within].any():
         raise InvalidArgument(
             field="program",
             problem="has a condition that the latent space lacks",

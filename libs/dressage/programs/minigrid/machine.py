@@ -129,7 +129,7 @@ def _act(
             _set(cells, keys, marks, ahead, EMPTY)
             touched = True
             if task == PUT_NEAR:
-                reward, terminated = _picked(state, kind)
+                reward, terminated = _pick_up(state, kind)
     elif action == DROP:
         if kind == EMPTY and state[CARRIED] != EMPTY:
             _set(cells, keys, marks, ahead, state[CARRIED])
@@ -154,7 +154,7 @@ def _act(
 
 
 @allocation_free(inline=True)
-def _picked(state: Any, kind: int) -> Any:
+def _pick_up(state: Any, kind: int) -> Any:
     if kind != BALL:
         return -1.0, True
     if state[REWARDED] != 0:

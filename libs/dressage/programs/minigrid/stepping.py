@@ -31,7 +31,6 @@ class MinigridWorld:
         self._world = Stepper(worlds, index, MINIGRID_MACHINE, _step)
 
     def perceive(self, test: Test) -> bool:
-        """See `World`."""
         cell = int(self._world.cells[self._world.ahead()])
         kind = cells.kind_of(cell)
         match test.name:
@@ -42,28 +41,24 @@ class MinigridWorld:
             case "front_object_color":
                 return kind != "empty" and cells.colour_of(cell) == test.argument
             case _:
-                return self._carried() != ""
+                return self._cargo() != ""
 
     def act(self, action: str, *, blocked: bool) -> Effect:
-        """See `World`."""
         reward, terminated, changed = self._world.act(MINIGRID.actions.index(action), blocked=blocked)
         objects = tuple((*self._world.place(at), cells.name_of(int(self._world.cells[at]))) for at in changed)
         return Effect(reward, terminated, objects=objects)
 
     def state(self) -> Hashable:
-        """See `World`."""
         agent = self._world.agent
         return int(agent[0]), int(agent[1]), int(self._world.memory[CARRIED]), self._world.cells.tobytes()
 
     def agent(self) -> Agent:
-        """See `World`."""
         position, heading = self._world.agent
-        carried = self._carried()
+        carried = self._cargo()
         note = f"carrying a {carried}" if carried else ""
         return Agent(*self._world.place(position), HEADINGS[heading], note)
 
     def contents(self) -> Contents:
-        """See `World`."""
         contents = Contents(self._world.height - 2, self._world.width - 2)
         for at, cell in enumerate(self._world.cells):
             place, name = self._world.place(at), cells.name_of(int(cell))
@@ -75,16 +70,14 @@ class MinigridWorld:
         return contents
 
     def grid(self) -> tuple[str, ...]:
-        """See `World`."""
         rows, columns = self._world.height - 2, self._world.width - 2
         return tuple("".join(self._character(row, column) for column in range(columns)) for row in range(rows))
 
     def view(self) -> tuple[str, ...]:
-        """See `World`."""
         row, column = self._world.place(self._world.agent[0])
         return tuple("".join(self._character(row + i, column + j) for j in (-1, 0, 1)) for i in (-1, 0, 1))
 
-    def _carried(self) -> str:
+    def _cargo(self) -> str:
         return cells.name_of(int(self._world.memory[CARRIED]))
 
     def _character(self, row: int, column: int) -> str:

@@ -19,7 +19,7 @@ _CHUNK_OF_ONE = 1 << 14
 
 
 class Scorer(Protocol):
-    """Scores programs; see `dressage.programs.karel.scoring.KarelScorer`."""
+    """Scores programs on initial states, as `dressage.programs.engine.scoring.ProgramScorer` does."""
 
     counts: NDArray[np.int64]
     variations: int

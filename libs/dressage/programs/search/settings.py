@@ -37,14 +37,14 @@ class Schedule:
                 raise InvalidArgument(
                     field=f"schedule.{name}", problem="too small", value=getattr(self, name), expected=f"at least {low}"
                 )
-        for name, known in (
+        for name, values in (
             ("ratio", ("log", "linear")),
             ("shape", ("sin", "linear")),
             ("interpolation", ("log", "linear")),
         ):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in values:
                 raise InvalidArgument(
-                    field=f"schedule.{name}", value=getattr(self, name), expected=f"one of {', '.join(known)}"
+                    field=f"schedule.{name}", value=getattr(self, name), expected=f"one of {', '.join(values)}"
                 )
 
     def neighbours(self, evaluated: int) -> int:

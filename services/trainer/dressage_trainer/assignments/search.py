@@ -19,7 +19,7 @@ from dressage.api.v1 import session_pb2
 from dressage.envs.custom import is_registered_task
 from dressage.errors import DressageError, InvalidArgument, NotFound
 from dressage.log_tails import without_tracebacks
-from dressage.programs.languages.failures import ended as language_ended
+from dressage.programs.languages.failures import process_error
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
@@ -291,7 +291,7 @@ async def _receive(process: SandboxProcess, *, language: str = "") -> SearchMess
         ended = await asyncio.to_thread(process.kill)
         if language and blames_plugin(ended, error):
             problem = ended.reason if closed else f"no sign of the search ({error.message})"
-            failure = language_ended(language, problem, ended.stderr_tail)
+            failure = process_error(language, problem, ended.stderr_tail)
             raise InvalidArgument(failure.message, reason=failure.reason) from error
         tail = f": {without_tracebacks(ended.stderr_tail)[-2000:]}" if ended.stderr_tail else ""
         message = f"the search's process failed ({error.message}; {ended.reason}){tail}"

@@ -23,8 +23,7 @@ from dressage.envs.cards import load_card
 from dressage.envs.packs.registry import damaged, reinstall_remedy
 from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, ResourceExhausted, Unavailable
 from dressage.log_tails import without_tracebacks
-from dressage.programs.languages.failures import FAILED
-from dressage.programs.languages.failures import ended as language_ended
+from dressage.programs.languages.failures import FAILED, process_error
 from dressage.programs.languages.store import language_code
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.pipe import ChannelClosed, ProtocolError
@@ -283,7 +282,7 @@ class Player:
             return ResourceExhausted(message, reason="EPISODE_TOO_LONG")
         if self.code and blames_plugin(ended, error):
             problem = error.message if isinstance(error, DeadlineExceeded) else ended.reason
-            failure = language_ended(self.environment.partition("/")[0], problem, ended.stderr_tail)
+            failure = process_error(self.environment.partition("/")[0], problem, ended.stderr_tail)
             return InvalidArgument(failure.message, reason=FAILED)
         if self.pack:
             return self._failure_of_pack(ended, error)

@@ -42,7 +42,7 @@ class TracedReward(Protocol):
     def init(self, dtype: Any = np.float32) -> dict[str, Any]:
         """Return the memory at the start of an episode."""
 
-    def restarted(self, memory: Mapping[str, Any], done: Any) -> dict[str, Any]:
+    def restart(self, memory: Mapping[str, Any], done: Any) -> dict[str, Any]:
         """Return the memory with that of the start where ``done`` (N,) is true."""
 
     def __call__(
@@ -109,7 +109,7 @@ class RewardMemory:
 
     def reset(self, mask: np.ndarray | None = None) -> None:
         """Forget the episode memory of the marked rows; None: of all."""
-        self.memory = self.reward.init(self._dtype) if mask is None else self.reward.restarted(self.memory, mask)
+        self.memory = self.reward.init(self._dtype) if mask is None else self.reward.restart(self.memory, mask)
 
     def snapshot(self) -> Arrays:
         """Return the memory, as arrays of numpy."""
@@ -333,7 +333,7 @@ class DeviceCollector:
         )
         after = _Position(
             carry,
-            reward.restarted(memory, done),
+            reward.restart(memory, done),
             normalised,
             moments,
             kept,

@@ -97,7 +97,7 @@ class Synthesiser(Role[agent_pb.SynthesiserTask]):
         if problems:
             raise ReplyProblem(*problems)
         means = {source: rubric.status_mean(e.status for e in settled if e.source == source) for source in names}
-        score = rubric.settled(means["code"], means["video"])
+        score = rubric.mean_score(means["code"], means["video"])
         if score is None:
             raise ReplyProblem("every status is unknown; settle at least the criteria of the code from its numbers")
         return agent_pb.Synthesis(

@@ -1,13 +1,17 @@
-"""Builds the kernel that plays whole episodes by an environment's rules, and one that replays given actions."""
+"""The kernels of the engines: compiled functions of an environment's rules and of policies.
+
+`compiled_rules` compiles an environment's rules; kernels that play whole episodes or steps of many call them.
+"""
 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dressage.envs.rules import Rules
+from dressage.envs.rules import Rules, rules_of
 from dressage.episodes.compiling import device, kernel
 from dressage.episodes.numerics import (
     bounded_action,
@@ -17,6 +21,19 @@ from dressage.episodes.numerics import (
     pairwise_sum,
     table_action,
 )
+
+
+@functools.cache
+def compiled_rules(env_id: str) -> Rules:
+    """Return the rules of an environment that has some, their functions compiled."""
+    rules = rules_of(env_id)
+    assert rules is not None
+    start, step, observe, number = map(_device, (rules.start, rules.step, rules.observe, rules.number))
+    return replace(rules, start=start, step=step, observe=observe, number=number)
+
+
+_device = functools.cache(device)
+"""Environments that share a function share its machine code."""
 
 
 @functools.cache
@@ -82,36 +99,72 @@ def play_kernel(rules: Rules) -> Any:
 
 
 @functools.cache
-def replay_kernel(rules: Rules) -> Any:
-    """Return ``replay(draws, choices, actions, observations, numbers, rewards, terminated)``, which plays given actions.
-
-    It fills observations (T + 1, D), discrete observations (T + 1,), rewards (T,) and terminations (T,), and returns the
-    number of steps until the first termination.
-    """
-    start, observe, number, step, state_size = rules.start, rules.observe, rules.number, rules.step, rules.state_size
+def lockstep_kernels(rules: Rules) -> tuple[Any, Any]:
+    """Return ``start(draws, states, observations)`` for all rows and ``step(draws, states, rows, lengths, choices,
+    boxes, observations, rewards, ends)`` for some, both by an environment's rules."""
+    begin, observe, advance = rules.start, rules.observe, rules.step
     at_start, per_step = rules.draws_at_start, rules.draws_per_step
 
-    @device
-    def replay(
-        draws: Any,
-        choices: Any,
-        actions: Any,
-        observations: Any,
-        numbers: Any,
-        rewards: Any,
-        terminated: Any,
-    ) -> int:
-        state = np.zeros(state_size)
-        start(state, draws)
-        observe(state, observations[0])
-        numbers[0] = number(state)
-        for index in range(len(choices)):
-            first = at_start + per_step * index
-            rewards[index], terminated[index] = step(state, choices[index], actions[index], draws, first)
-            observe(state, observations[index + 1])
-            numbers[index + 1] = number(state)
-            if terminated[index]:
-                return index + 1
-        return len(choices)
+    @kernel(f"start_{rules.name}")
+    def start(draws: Any, states: Any, observations: Any) -> None:
+        for row in range(len(states)):
+            begin(states[row], draws[row])
+            observe(states[row], observations[row])
 
-    return replay
+    @kernel(f"step_{rules.name}")
+    def step(
+        draws: Any,
+        states: Any,
+        rows: Any,
+        lengths: Any,
+        choices: Any,
+        boxes: Any,
+        observations: Any,
+        rewards: Any,
+        ends: Any,
+    ) -> None:
+        for index in range(len(rows)):
+            row = rows[index]
+            first = at_start + per_step * lengths[index]
+            rewards[index], ends[index] = advance(states[row], choices[index], boxes[index], draws[row], first)
+            observe(states[row], observations[row])
+
+    return start, step
+
+
+@functools.cache
+def act_kernel() -> Any:
+    """Return ``act(weights, sizes, relu, normalization, clip, bounds, candidates, observations, actions, choices)``.
+
+    The policies are those of `dressage.episodes.networks.Networks`, none a table. Row r is the policy ``candidates[r]`` on
+    ``observations[r]``; its continuous action goes to ``actions[r]`` (A,) float32, or its discrete one to ``choices[r]``. The
+    result is the first row whose action is not a number, else -1. A row depends on its policy and observation only.
+    """
+
+    @kernel("act")
+    def act(
+        weights: Any,
+        sizes: Any,
+        relu: bool,
+        normalization: Any,
+        clip: float,
+        bounds: Any,
+        candidates: Any,
+        observations: Any,
+        actions: Any,
+        choices: Any,
+    ) -> int:
+        width = 1
+        for size in sizes:
+            width = max(width, size)
+        x, y = np.zeros(width, np.float32), np.zeros(width, np.float32)
+        components = bounds.shape[1]
+        for row in range(len(candidates)):
+            outputs(weights[candidates[row]], sizes, relu, normalization, clip, observations[row], x, y)
+            if components == 0:
+                choices[row] = first_largest(y, sizes[-1])
+            elif bounded_action(y, bounds, components, actions[row]) < 0:
+                return row
+        return -1
+
+    return act
