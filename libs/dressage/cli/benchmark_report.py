@@ -21,18 +21,16 @@ _MAX_PLOTTED = 60
 def write_report(benchmark: pb.Benchmark, curves: Curves, folder: Path) -> list[Path]:
     """Write the files of the report and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
+    pictures = [folder / "curves.png"] if _draw(benchmark, curves, folder / "curves.png") else []
     texts = {
+        "report.md": markdown(benchmark, curves, picture=bool(pictures)),
         "cases.csv": cases_csv(benchmark),
         "groups.csv": groups_csv(benchmark),
         "curves.csv": curves_csv(curves),
     }
-    picture = _draw(benchmark, curves, folder / "curves.png")
-    texts["report.md"] = markdown(benchmark, curves, picture=picture)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return [folder / name for name in ("report.md", "cases.csv", "groups.csv", "curves.csv")] + (
-        [folder / "curves.png"] if picture else []
-    )
+    return [folder / name for name in texts] + pictures
 
 
 def dollars(cost: session_pb2.Cost) -> str:
@@ -44,43 +42,26 @@ def dollars(cost: session_pb2.Cost) -> str:
 
 def cases_csv(benchmark: pb.Benchmark) -> str:
     """Return one line for each case."""
-    head = ["case", "env_id", "instruction", "category", "difficulty", "stage", "state", "score", "low", "high"]
-    head += [
-        "passed",
-        "iterations",
-        "iteration_scores",
-        "dollars",
-        "tokens",
-        "env_steps",
-        "session",
-        "reason",
-        "judged_by",
-    ]
-    return csv_text(head, (_case_row(number, case) for number, case in enumerate(benchmark.cases, start=1)))
+    head = "case env_id instruction category difficulty stage state score low high passed iterations iteration_scores dollars "
+    head += "tokens env_steps session reason judged_by"
+    return csv_text(head.split(), (_case_row(number, case) for number, case in enumerate(benchmark.cases, start=1)))
 
 
 def _case_row(number: int, case: pb.BenchmarkCase) -> list[object]:
-    known = case.HasField("score")
+    scores = (case.score, case.interval_low, case.interval_high)
+    passed = int(case.state == session_pb2.SESSION_STATE_SUCCEEDED) if case.state else ""
     return [
-        number,
-        short(case.environment),
-        case.intent,
-        case.category,
-        case.difficulty,
-        case.stage or "",
+        *(number, short(case.environment), case.intent, case.category, case.difficulty, case.stage or ""),
         state_name(case.state) if case.state else "",
-        round(case.score, 6) if known else "",
-        round(case.interval_low, 6) if known else "",
-        round(case.interval_high, 6) if known else "",
-        int(case.state == session_pb2.SESSION_STATE_SUCCEEDED) if case.state else "",
-        case.iterations,
-        " ".join(f"{score:.4f}" for score in case.iteration_scores),
-        dollars(case.cost),
-        case.cost.input_tokens + case.cost.output_tokens,
-        case.env_steps,
-        case.session,
-        case.reason,
-        _judged_by(case),
+        *(round(score, 6) if case.HasField("score") else "" for score in scores),
+        *(passed, case.iterations, " ".join(f"{score:.4f}" for score in case.iteration_scores), dollars(case.cost)),
+        *(
+            case.cost.input_tokens + case.cost.output_tokens,
+            case.env_steps,
+            case.session,
+            case.reason,
+            _judged_by(case),
+        ),
     ]
 
 
@@ -94,22 +75,13 @@ def groups_csv(benchmark: pb.Benchmark) -> str:
     head += ["mean_score", "iterations_to_pass", "dollars", "env_steps"]
     rows = (
         [
-            group.kind,
-            group.value,
-            group.total,
-            group.completed,
-            group.passed,
-            *(_number(group, name) for name in head[5:10]),
-            dollars(group.cost),
-            group.env_steps,
+            *(getattr(group, name) for name in head[:5]),
+            *(round(getattr(group, name), 6) if group.HasField(name) else "" for name in head[5:10]),  # type: ignore[arg-type]
+            *(dollars(group.cost), group.env_steps),
         ]
         for group in benchmark.groups
     )
     return csv_text(head, rows)
-
-
-def _number(group: pb.BenchmarkGroup, name: str) -> object:
-    return round(getattr(group, name), 6) if group.HasField(name) else ""  # type: ignore[arg-type]
 
 
 def curves_csv(curves: Curves) -> str:
@@ -117,12 +89,8 @@ def curves_csv(curves: Curves) -> str:
     head = ["case", "iteration", "env_step", "score", "proposed_return", "return"]
     rows = (
         [
-            case,
-            iteration,
-            point.env_step,
-            round(point.score, 6) if point.HasField("score") else "",
-            point.proposed_return,
-            getattr(point, "return"),
+            *(case, iteration, point.env_step, round(point.score, 6) if point.HasField("score") else ""),
+            *(getattr(point, name) for name in head[-2:]),
         ]
         for case, iterations in curves.items()
         for iteration, points in iterations
@@ -152,7 +120,7 @@ def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
 
 
 def _groups(benchmark: pb.Benchmark) -> list[str]:
-    head = (
+    head = [
         "group",
         "value",
         "done",
@@ -162,7 +130,7 @@ def _groups(benchmark: pb.Benchmark) -> list[str]:
         "iterations to pass",
         "dollars",
         "env steps",
-    )
+    ]
     rows = []
     for group in benchmark.groups:
         rate = "–"
@@ -170,44 +138,23 @@ def _groups(benchmark: pb.Benchmark) -> list[str]:
             rate = f"{group.success_rate:.0%} ({group.success_low:.0%} to {group.success_high:.0%})"
         score = f"{group.mean_score:.2f}" if group.HasField("mean_score") else "–"
         needed = f"{group.iterations_to_pass:.1f}" if group.HasField("iterations_to_pass") else "–"
-        done = f"{group.completed}/{group.total}"
-        steps = f"{group.env_steps:,}"
-        rows.append((group.kind, group.value, done, group.passed, rate, score, needed, dollars(group.cost), steps))
+        results = (f"{group.completed}/{group.total}", group.passed, rate, score, needed)
+        rows.append((group.kind, group.value, *results, dollars(group.cost), f"{group.env_steps:,}"))
     return table(head, rows)
 
 
 def _cases(benchmark: pb.Benchmark) -> list[str]:
-    head = (
-        "case",
-        "environment",
-        "intent",
-        "category",
-        "difficulty",
-        "state",
-        "score",
-        "judged by",
-        "iterations",
-        "dollars",
-        "reason",
-    )
+    head = ["case", "environment", "intent", "category", "difficulty", "state", "score", "judged by", "iterations"]
     rows = []
     for number, case in enumerate(benchmark.cases, start=1):
         score = "–"
         if case.HasField("score"):
             score = f"{case.score:.2f} ({case.interval_low:.2f} to {case.interval_high:.2f})"
         state = state_name(case.state) if case.state else "not started"
-        row = (
-            number,
-            short(case.environment),
-            case.intent,
-            case.category,
-            case.difficulty,
-            state,
-            score,
-            _judged_by(case),
-        )
-        rows.append((*row, case.iterations, dollars(case.cost), case.reason[:200]))
-    return table(head, rows)
+        described = (number, short(case.environment), case.intent, case.category, case.difficulty)
+        results = (state, score, _judged_by(case), case.iterations, dollars(case.cost), case.reason[:200])
+        rows.append((*described, *results))
+    return table([*head, "dollars", "reason"], rows)
 
 
 def sparkline(values: Sequence[float]) -> str:

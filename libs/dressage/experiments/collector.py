@@ -11,17 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dressage.api.v1 import benchmark_service_pb2 as pb
-from dressage.api.v1 import session_pb2
 from dressage.client import AsyncClient
+from dressage.client.aio import ENDED
 from dressage.errors import DeadlineExceeded, DressageError, FailedPrecondition, Unavailable
 from dressage.experiments.records import Record, ResultFolder, record_of
 
-ENDED = (
-    session_pb2.SESSION_STATE_SUCCEEDED,
-    session_pb2.SESSION_STATE_EXHAUSTED,
-    session_pb2.SESSION_STATE_FAILED,
-    session_pb2.SESSION_STATE_CANCELLED,
-)
 _OUTAGE_SECONDS = 30.0
 _OUTAGE_ATTEMPTS = 10
 """Each takes up to a minute (`dressage.client.calls`). The benchmark continues where only the server has no time to answer."""

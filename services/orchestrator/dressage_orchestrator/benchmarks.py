@@ -92,9 +92,9 @@ class Benchmarks:
         name, owner = request.name or "benchmarks/b-" + secrets.token_hex(5), caller()
 
         def record(tx: Transaction) -> pb.Benchmark:
-            known = idempotency.find_request(tx, "CreateBenchmark", request.request_id, request)
-            if known is not None:
-                return benchmarks.get(tx, known)
+            earlier = idempotency.find_request(tx, "CreateBenchmark", request.request_id, request)
+            if earlier is not None:
+                return benchmarks.get(tx, earlier)
             tx.lock(name)
             if benchmarks.owner(tx, name) is None:
                 benchmarks.create(tx, pb.Benchmark(name=name, owner=owner))
@@ -109,24 +109,20 @@ class Benchmarks:
         checked = set()
         for number, case in enumerate(request.cases, start=1):
             spec = _spec(request.template, case)
-            kind = v1.SessionSpec()
-            kind.CopyFrom(spec)
-            kind.ClearField("seed")
-            if case.method and (text := kind.SerializeToString(deterministic=True)) in checked:
-                continue  # another run of the same method in the same environment
             try:
                 # A template alone is no valid spec, so the rules of the proto are not checked before.
                 self._validate(spec)
-                await self._service.prepare(spec)
+                if (kind := (case.environment, case.environment_label, case.method)) not in checked:
+                    await self._service.prepare(spec)
             except InvalidArgument as error:
                 label = f"{case.method} in {environment_label(case)}" if case.method else repr(case.intent[:60])
                 message = f"case {number} ({label}): {error.message}"
                 raise InvalidArgument(message, field=f"cases[{number - 1}]", reason=error.reason) from error
-            if case.method:
-                checked.add(text)
+            if case.method:  # its other runs are not prepared before they begin
+                checked.add(kind)
 
     def _extend(self, tx: ReadTransaction, benchmark: pb.Benchmark, request: pb.CreateBenchmarkRequest) -> None:
-        """Add the cases of a request, and let those continue that failed or whose limit is larger now."""
+        """Add the cases of a request, and let those continue that failed or whose limit is larger now (decision 0079)."""
         benchmark.template.CopyFrom(request.template)
         benchmark.parallel = request.parallel or self._parallel
         benchmark.staged = request.staged
@@ -138,14 +134,13 @@ class Benchmarks:
         added = []
         for number, case in enumerate(request.cases, start=1):
             ident = case.session_id or f"{benchmark.name.partition('/')[2]}-{number}"
-            if (old := begun.get(ident)) is None:
+            if (stored := begun.get(ident)) is None:
                 inputs = {field.name: value for field, value in case.ListFields() if field.name in _INPUTS}
-                new = pb.BenchmarkCase(**inputs)
-                new.session_id = ident
-                added.append(new)
-            else:
-                old.spec.CopyFrom(case.spec)
-            _reopen(old or new, _session(tx, ident), _spec(request.template, case))
+                stored = pb.BenchmarkCase(**{**inputs, "session_id": ident})
+                added.append(stored)
+            elif case.HasField("spec"):
+                stored.spec.CopyFrom(case.spec)
+            _reopen(stored, _session(tx, ident), _spec(request.template, case))
         if request.staged:
             for new, stage in zip(added, stages(added, parallel=benchmark.parallel), strict=True):
                 new.stage = first + stage - 1
@@ -343,7 +338,7 @@ def _session(tx: ReadTransaction, ident: str) -> v1.Session | None:
 def _reopen(case: pb.BenchmarkCase, session: v1.Session | None, spec: v1.SessionSpec) -> None:
     """Let a case run again if its session can continue, or if it failed before it had one."""
     if session is not None and can_continue(session, spec):
-        case.epoch = session.epoch + 1
+        case.epoch = session.epoch + 1  # whichever server is first resumes it; the others find this epoch
     elif session is None and case.state in (v1.SESSION_STATE_FAILED, v1.SESSION_STATE_CANCELLED):
         case.epoch, case.session = 0, ""
     else:

@@ -135,7 +135,15 @@ async def test_ids_of_a_named_benchmark_are_distinct_and_complete(server: Stack)
     without.cases[1].session_id = ""
     wrong = request()
     wrong.cases[1].environment = "environments/Lost-v1"
-    for message, field in ((twice, "cases[0].session_id"), (without, "cases[1].session_id"), (wrong, "cases[1]")):
+    unchecked = request(runs=2)
+    unchecked.cases[3].spec.seed = -1  # another run of a method that was checked
+    fields = (
+        (twice, "cases[0].session_id"),
+        (without, "cases[1].session_id"),
+        (wrong, "cases[1]"),
+        (unchecked, "cases[3]"),
+    )
+    for message, field in fields:
         error = await refused(server.benchmarks.CreateBenchmark(message))
         assert isinstance(error, InvalidArgument) and error.field == field, error
     assert not await sessions(server)
