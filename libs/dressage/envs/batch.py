@@ -1,14 +1,17 @@
-"""`make_batch`, which makes the batch of an environment id: MuJoCo's, cart-pole's, a pack's, or any registered one's."""
+"""`make_batch`, which makes the batch of an environment id: MuJoCo's, its own, a pack's, or any registered one's."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import importlib
+from collections.abc import Callable, Collection
 
 from dressage.envs import custom
+from dressage.envs.catalogue import catalogue
 from dressage.envs.options import EnvOptions
 from dressage.envs.packs.registry import PACKS
 from dressage.envs.plain import is_plain
 from dressage.envs.protocol import BatchEnv
+from dressage.envs.tasks import is_simulated
 from dressage.errors import InvalidArgument
 
 _MAX_ENVS = 65_536
@@ -52,10 +55,9 @@ def make_batch(
         from dressage.envs.packs.batched.client import PackBatch
 
         return PackBatch(card, num_envs, options=options, fields=fields, channel=link.current())
-    if env_id == "CartPole-v1":
-        from dressage.envs.cart_pole import CartPoleBatch
-
-        return CartPoleBatch(card, num_envs, options=options, fields=fields)
+    if not is_simulated(env_id):
+        own: Callable[..., BatchEnv] = importlib.import_module(catalogue()[env_id].module).BATCH
+        return own(card, num_envs, options=options, fields=fields)
     from dressage.envs.mujoco_batch import MujocoBatch
 
     return MujocoBatch(card, num_envs, num_threads=num_threads, options=options, fields=fields)

@@ -8,6 +8,7 @@ since the dynamics are chaotic; everything else must be equal.
 from __future__ import annotations
 
 import argparse
+import importlib
 import inspect
 import json
 import math
@@ -19,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs import cart_pole
 from dressage.envs.cards import (
     REWARD_ENVIRONMENT_IDS,
     SEARCH_ENVIRONMENT_IDS,
@@ -32,6 +32,7 @@ from dressage.envs.layout import layout_of
 from dressage.envs.options import EnvOptions
 from dressage.envs.plain import is_plain, plain
 from dressage.envs.stock import make_by_id
+from dressage.envs.tasks import is_simulated
 from dressage.envs.tasks import task as task_of
 from dressage.envs.tasks.base import Task
 from dressage.envs.trajectory import CHECK_KINDS, Trajectory
@@ -63,8 +64,9 @@ def build_card(env_id: str, *, measure: bool = True) -> EnvironmentCard:
     stock: Any = env.unwrapped
     if is_plain(env_id):
         card = card_of_plain(env_id, env, max_episode_steps=steps)
-    elif env_id == cart_pole.ENV_ID:
-        card = cart_pole.build_card(stock, max_episode_steps=steps)
+    elif not is_simulated(env_id):
+        module = importlib.import_module(catalogue()[env_id].module)
+        card = module.build_card(env_id, stock, max_episode_steps=steps)
     else:
         options = {"max_episode_steps": steps, **_options(type(stock))}
         card = card_of_task(task_of(env_id), stock.model, time_step=float(stock.dt), options=options)
@@ -208,7 +210,7 @@ def _gravity(env_id: str) -> float:
 
 
 def _stands_as(env_id: str) -> str:
-    return "" if env_id == cart_pole.ENV_ID else task_of(env_id).stands_as
+    return task_of(env_id).stands_as if is_simulated(env_id) else ""
 
 
 def _resting(still: Sequence[Trajectory], field: str) -> float:

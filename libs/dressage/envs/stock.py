@@ -6,14 +6,16 @@ For a registered environment that is stock Gymnasium's; for a custom model it is
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dressage.envs import cart_pole, custom, random_state
+from dressage.envs import custom, random_state
 from dressage.envs.cards import EnvironmentCard
+from dressage.envs.catalogue import catalogue
 from dressage.envs.fields import BoundField, sources_of
 from dressage.envs.layout import layout_of
 from dressage.envs.loading import quiet_loading
@@ -22,6 +24,7 @@ from dressage.envs.packs import models
 from dressage.envs.packs.registry import PACKS
 from dressage.envs.plain import is_plain, plain
 from dressage.envs.state import Array, Raw
+from dressage.envs.tasks import is_simulated
 from dressage.envs.tasks import task as task_of
 from dressage.errors import FailedPrecondition
 
@@ -96,8 +99,8 @@ def source_of(card: EnvironmentCard, env: Any) -> Source:
         return _observed(bound_fields(card), card, env)
     if is_plain(card.id):
         return _observed(plain(card.id).bound, card, env)
-    if card.id == cart_pole.ENV_ID:
-        return _cart_pole(card, env.unwrapped)
+    if not is_simulated(card.id):
+        return _own(card, env.unwrapped)
     stock: Any = env.unwrapped
     bound = task_of(card.id).fields(layout_of(stock.model))
     data, names = stock.data, sorted({"qpos", "qvel", *sources_of(bound)})
@@ -138,12 +141,14 @@ def _simulated(card: EnvironmentCard, env: Any) -> Source:
     )
 
 
-def _cart_pole(card: EnvironmentCard, stock: Any) -> Source:
+def _own(card: EnvironmentCard, stock: Any) -> Source:
+    """Return how to read an environment whose folder has a batch of its own."""
+    module = importlib.import_module(catalogue()[card.id].module)
     return Source(
-        bound=cart_pole.bound_fields(),
+        bound=module.bound_fields(),
         flat=lambda observation: np.asarray(observation, dtype=np.float64),
-        read=lambda observation, steps: {"state": np.array(stock.state), "time": np.array(steps * card.time_step)},
-        motion=lambda raw: (raw["state"][:, 0::2], raw["state"][:, 1::2]),
+        read=lambda observation, steps: module.raw_arrays(stock, steps * card.time_step),
+        motion=module.motion,
         packages=("gymnasium", "numpy"),
         action=int,
     )

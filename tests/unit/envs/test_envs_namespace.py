@@ -9,8 +9,9 @@ import jax
 import mujoco
 import numpy as np
 import pytest
-from dressage.envs import SEARCH_ENVIRONMENT_IDS, cart_pole, custom, load_card, make_batch
+from dressage.envs import SEARCH_ENVIRONMENT_IDS, custom, load_card, make_batch
 from dressage.envs.adding import add_model
+from dressage.envs.catalogue import cart_pole
 from dressage.envs.fields import BoundField, sources_of, trackers_of
 from dressage.envs.layout import layout_of
 from dressage.envs.plain import plain
@@ -148,7 +149,7 @@ def test_compiled_fields_of_cart_pole_equal_those_of_numpy() -> None:
     instant = {"state": rng.uniform(-1, 1, (ROWS, 4)), "time": rng.uniform(0, 1, ROWS)}
     _frozen([instant])
     bound = cart_pole.bound_fields()
-    assert [entry.field.name for entry in bound] == list(load_card(cart_pole.ENV_ID).field_names)
+    assert [entry.field.name for entry in bound] == list(load_card("CartPole-v1").field_names)
     with jax.enable_x64(True):
         _compare(_fields(bound, [instant]), jax.jit(lambda raw: _fields(bound, [raw]))(instant))
 
@@ -184,6 +185,6 @@ def test_a_state_of_abstract_arrays_computes_its_fields() -> None:
 
     values = np.array([[0.0, 0.0, 0.5, 0.0]])
     np.testing.assert_allclose(height(values), np.cos([0.5]), rtol=1e-6)
-    batch = make_batch(cart_pole.ENV_ID, 1, num_threads=1)
+    batch = make_batch("CartPole-v1", 1, num_threads=1)
     batch.reset([0])
     assert not batch.state().tip_height.flags.writeable

@@ -1,4 +1,4 @@
-"""CartPole-v1 as a batch: discrete actions, and no simulator but arithmetic on (N, 4) arrays.
+"""CartPole-v1: its card, its fields, and its `BATCH`, which is arithmetic on (N, 4) arrays instead of a simulator.
 
 Its numbers are stock Gymnasium's, in the order of its operations, so that a row equals a stock episode to the bit. Stock
 computes in float64 and observes in float32; here the observation is float64 with those float32 values.
@@ -21,14 +21,12 @@ from dressage.envs.protocol import BatchStep, check_snapshot, environment_bytes
 from dressage.envs.state import Array, Raw, State
 from dressage.errors import FailedPrecondition, InvalidArgument
 
-ENV_ID = "CartPole-v1"
-
-_GRAVITY, _CART_MASS, _POLE_MASS, _HALF_POLE = 9.8, 1.0, 0.1, 0.5
-_TOTAL_MASS = _POLE_MASS + _CART_MASS
-_POLE_MOMENT = _POLE_MASS * _HALF_POLE
-_FORCE, _TIME_STEP = 10.0, 0.02
-_ANGLE_LIMIT, _PLACE_LIMIT = 12 * 2 * math.pi / 360, 2.4
-_START = 0.05
+GRAVITY, CART_MASS, POLE_MASS, HALF_POLE = 9.8, 1.0, 0.1, 0.5
+TOTAL_MASS = POLE_MASS + CART_MASS
+POLE_MOMENT = POLE_MASS * HALF_POLE
+FORCE, TIME_STEP = 10.0, 0.02
+ANGLE_LIMIT, PLACE_LIMIT = 12 * 2 * math.pi / 360, 2.4
+START = 0.05
 _ACTIONS = 2
 
 
@@ -59,26 +57,26 @@ def observation(raw: Raw) -> Array:
 
 def _tip_height(raw: Raw) -> Array:
     angle = raw["state"][:, 2]
-    height: Array = 2 * _HALF_POLE * library_of(angle).cos(angle)
+    height: Array = 2 * HALF_POLE * library_of(angle).cos(angle)
     return height
 
 
-def build_card(stock: Any, *, max_episode_steps: int) -> EnvironmentCard:
+def build_card(env_id: str, stock: Any, *, max_episode_steps: int) -> EnvironmentCard:
     """Return the card, with its numbers from the live stock environment.
 
     :raises SystemExit: where they are not those that the batch computes with.
     """
     live = (stock.gravity, stock.masscart, stock.masspole, stock.length, stock.force_mag, stock.tau)
-    ours = (_GRAVITY, _CART_MASS, _POLE_MASS, _HALF_POLE, _FORCE, _TIME_STEP)
+    ours = (GRAVITY, CART_MASS, POLE_MASS, HALF_POLE, FORCE, TIME_STEP)
     limits = (stock.theta_threshold_radians, stock.x_threshold, int(stock.action_space.n))
-    if live != ours or limits != (_ANGLE_LIMIT, _PLACE_LIMIT, _ACTIONS):
-        raise SystemExit(f"{ENV_ID}: stock Gymnasium's numbers have changed: {live}, {limits}")
+    if live != ours or limits != (ANGLE_LIMIT, PLACE_LIMIT, _ACTIONS):
+        raise SystemExit(f"{env_id}: stock Gymnasium's numbers have changed: {live}, {limits}")
     action = ActionComponent(
         "push", 0, _ACTIONS - 1, "1", f"0 = push the cart left (-x), 1 = push it right (+x), with {stock.force_mag:g} N"
     )
     names = (("cart_position", "m"), ("cart_velocity", "m/s"), ("pole_angle", "rad"), ("pole_velocity", "rad/s"))
     return EnvironmentCard(
-        id=ENV_ID,
+        id=env_id,
         title="pole on a cart, pushed left or right",
         description=(
             f"A cart slides along a level track (the x axis) and carries a pole of {2 * stock.length:g} m on a hinge, "
@@ -142,12 +140,12 @@ class CartPoleBatch:
 
     def step(self, actions: Array) -> BatchStep:
         before, state = self._current(), self._state
-        after = _advance(before, self._checked(actions))
+        after = _advance(before, self._check_actions(actions))
         self._elapsed += 1
         diverged = ~np.isfinite(after).all(axis=1)
         self.divergences += int(diverged.sum())
         after[diverged] = before[diverged]
-        terminated = (np.abs(after[:, 0]) > _PLACE_LIMIT) | (np.abs(after[:, 2]) > _ANGLE_LIMIT)
+        terminated = (np.abs(after[:, 0]) > PLACE_LIMIT) | (np.abs(after[:, 2]) > ANGLE_LIMIT)
         terminated &= ~diverged
         truncated = (self._elapsed >= self._limit) | diverged
         raw = self._raw(after)
@@ -196,7 +194,7 @@ class CartPoleBatch:
             raise FailedPrecondition("the batch has no state yet: call reset(seeds) or restore(snapshot) first")
         return self._values
 
-    def _checked(self, actions: Array) -> Array:
+    def _check_actions(self, actions: Array) -> Array:
         actions = np.asarray(actions)
         fits = actions.shape == (self.num_envs,) and actions.dtype.kind in "iu"
         if not fits or not ((actions >= 0) & (actions < self.num_actions)).all():
@@ -206,7 +204,7 @@ class CartPoleBatch:
 
 
 def _start(stream: np.random.Generator) -> Array:
-    return stream.uniform(low=-_START, high=_START, size=(4,))
+    return stream.uniform(low=-START, high=START, size=(4,))
 
 
 def _advance(values: Array, actions: Array) -> Array:
@@ -222,14 +220,27 @@ def _euler_step(values: Sequence[Array] | Array, right: Array) -> list[Array]:
     """
     x, x_dot, theta, theta_dot = values
     xp = library_of(theta)
-    force = xp.where(right, _FORCE, -_FORCE)
+    force = xp.where(right, FORCE, -FORCE)
     cos, sin = xp.cos(theta), xp.sin(theta)
-    temp = (force + _POLE_MOMENT * (theta_dot * theta_dot) * sin) / _TOTAL_MASS
-    theta_acc = (_GRAVITY * sin - cos * temp) / (_HALF_POLE * (4.0 / 3.0 - _POLE_MASS * (cos * cos) / _TOTAL_MASS))
-    x_acc = temp - _POLE_MOMENT * theta_acc * cos / _TOTAL_MASS
+    temp = (force + POLE_MOMENT * (theta_dot * theta_dot) * sin) / TOTAL_MASS
+    theta_acc = (GRAVITY * sin - cos * temp) / (HALF_POLE * (4.0 / 3.0 - POLE_MASS * (cos * cos) / TOTAL_MASS))
+    x_acc = temp - POLE_MOMENT * theta_acc * cos / TOTAL_MASS
     return [
-        x + _TIME_STEP * x_dot,
-        x_dot + _TIME_STEP * x_acc,
-        theta + _TIME_STEP * theta_dot,
-        theta_dot + _TIME_STEP * theta_acc,
+        x + TIME_STEP * x_dot,
+        x_dot + TIME_STEP * x_acc,
+        theta + TIME_STEP * theta_dot,
+        theta_dot + TIME_STEP * theta_acc,
     ]
+
+
+def raw_arrays(stock: Any, time: float) -> dict[str, Array]:
+    """Return the arrays of one row that the fields are computed from, of Gymnasium's environment."""
+    return {"state": np.array(stock.state), "time": np.array(time)}
+
+
+def motion(raw: Raw) -> tuple[Array, Array]:
+    """Return positions (T, 2) and velocities (T, 2) of cart and pole."""
+    return raw["state"][:, 0::2], raw["state"][:, 1::2]
+
+
+BATCH = CartPoleBatch
