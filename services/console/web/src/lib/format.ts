@@ -73,30 +73,11 @@ export function environmentId(name: string): string {
   return name.replace(/^environments\//, '')
 }
 
-const STATES: Record<SessionState, string> = {
-  [SessionState.UNSPECIFIED]: 'unknown',
-  [SessionState.PENDING]: 'pending',
-  [SessionState.RUNNING]: 'running',
-  [SessionState.SUCCEEDED]: 'succeeded',
-  [SessionState.EXHAUSTED]: 'exhausted',
-  [SessionState.FAILED]: 'failed',
-  [SessionState.CANCELLED]: 'cancelled',
-}
-export const stateName = (state: SessionState) => STATES[state] ?? 'unknown'
+/** The names of the API's enumerations are the words of the page. */
+export const stateName = (state: SessionState) => (state === SessionState.UNSPECIFIED ? 'unknown' : (SessionState[state]?.toLowerCase() ?? 'unknown'))
 export const isOver = (state: SessionState) => state >= SessionState.SUCCEEDED
 
-const PHASES: Record<Phase, string> = {
-  [Phase.UNSPECIFIED]: '–',
-  [Phase.PROPOSE]: 'propose',
-  [Phase.CHECK]: 'check',
-  [Phase.EVALUATE]: 'evaluate',
-  [Phase.JUDGE]: 'judge',
-  [Phase.CONFIRM]: 'confirm',
-  [Phase.DELIVER]: 'deliver',
-  [Phase.DONE]: 'done',
-  [Phase.APPROVE]: 'approve',
-}
-export const phaseName = (phase: Phase) => PHASES[phase] ?? '–'
+export const phaseName = (phase: Phase) => (phase === Phase.UNSPECIFIED ? '–' : (Phase[phase]?.toLowerCase() ?? '–'))
 
 /** A word for a shell: quoted unless it is plain. */
 export function shellWord(text: string): string {
