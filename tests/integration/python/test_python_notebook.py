@@ -23,7 +23,7 @@ def test_the_notebook_runs_and_shows_its_results(tmp_path: Path, monkeypatch: py
     outputs = [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
     [shown] = outputs[0]
     html = shown.data["text/html"]
-    assert "succeeded" in html and "<td>upright</td>" in html
+    assert "succeeded" in html and "<th>upright</th>" in html
     assert "data:image/png;base64," in html and "data:video/mp4;base64," in html
     assert outputs[1][0].text.startswith("succeeded ") and "def reward(state" in outputs[1][0].text
     assert "20 episodes" in outputs[3][0].data["text/html"]
