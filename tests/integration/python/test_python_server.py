@@ -60,7 +60,7 @@ def test_the_examples_of_the_page_work(address: str, client_folder: Path, monkey
 
     def leave_and_return(*arguments: Any, train: Callable[..., dressage.Result] = dressage.train) -> dressage.Result:
         begun = train(*arguments, env="HalfCheetah-v5", **TINY, detach=True)
-        assert begun.state in ("pending", "running") and begun.policy_key == ""
+        assert begun.state in ("pending", "running") and begun.message.best_policy == ""
         return dressage.result(
             begun.session, wait=True, quiet=True, on_event=lambda event: kinds.add(event.WhichOneof("payload"))
         )
@@ -78,7 +78,7 @@ def test_the_examples_of_the_page_work(address: str, client_folder: Path, monkey
         exec(compile(path.read_text(), str(path), "exec"), names)
     result, trained = names["result"], names["trained"]
     assert (result.environment, result.method, result.state) == ("HalfCheetah-v5", "reward", "exhausted")
-    assert result.files.store is None, "the policy came over the network"
+    assert result.connection.artifacts is None, "the policy came over the network"
     assert result.video is not None and result.video.read_bytes()[4:8] == b"ftyp"
     assert result.curve is not None and result.curve.picture.read_bytes().startswith(b"\x89PNG")
     assert trained.score is None and trained.state == "succeeded" and trained.stock_return is not None
