@@ -5,9 +5,8 @@ Keys are relative POSIX paths with a restricted alphabet; `check_key` refuses al
 """
 
 from dressage.artifacts.directory import DirectoryStore
-from dressage.artifacts.keys import check_key, check_prefix
 from dressage.artifacts.opening import open_store
-from dressage.artifacts.store import ArtifactInfo, ArtifactStore, Grant
+from dressage.artifacts.store import ArtifactInfo, ArtifactStore, Grant, check_key, check_prefix
 from dressage.artifacts.transfer import download, upload
 
 __all__ = [

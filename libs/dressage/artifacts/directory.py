@@ -11,8 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from dressage.artifacts import atomic
-from dressage.artifacts.keys import check_folder, check_key, check_prefix
-from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant
+from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant, check_folder, check_key, check_prefix
 from dressage.errors import InvalidArgument, NotFound, Unavailable
 
 

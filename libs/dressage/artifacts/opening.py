@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from dressage.artifacts.directory import DirectoryStore
-from dressage.artifacts.keys import check_key
-from dressage.artifacts.store import ArtifactStore
+from dressage.artifacts.store import ArtifactStore, check_key
 from dressage.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:

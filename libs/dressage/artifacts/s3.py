@@ -22,10 +22,9 @@ from minio.lifecycleconfig import AbortIncompleteMultipartUpload, LifecycleConfi
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from dressage.artifacts import s3_errors
-from dressage.artifacts.keys import check_folder, check_key, check_prefix
 from dressage.artifacts.s3_client import S3Client, StoreClock, credentials
 from dressage.artifacts.s3_options import S3Options
-from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant
+from dressage.artifacts.store import DEFAULT_CHUNK, ArtifactInfo, Grant, check_folder, check_key, check_prefix
 from dressage.errors import Aborted, DressageError, InvalidArgument, NotFound, Unavailable
 
 T = TypeVar("T")

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from dressage.envs.trajectory import Trajectory
 
-from dressage_renderer.options import RenderOptions
-from dressage_renderer.sampling import SamplingOptions, page_grid, rate_of, sample_times
+from dressage_renderer.options import RenderOptions, SamplingOptions, page_grid, rate_of, sample_times
 from dressage_renderer.video import encoder, positions, state_at, times_of
 
 Picture = npt.NDArray[np.uint8]

@@ -1,10 +1,12 @@
-"""Options of a video (size, window, speed), and the times of its frames.
+"""Options of a video and of sampled frames for a vision model (size, window, speed), and the times of the frames.
 
 This module only computes, so that a bad request is refused before a worker or a simulator is involved.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -20,6 +22,11 @@ MAX_FRAMES = 18_000
 MAX_WINDOW_SECONDS = 10.0
 """Duration of the window in seconds if the options have no end."""
 
+PER_PAGE = 16
+"""Frames of a page: four by four of 320 pixels are smaller than the size above which providers scale images (1568 pixels)."""
+
+_MAX_SAMPLES = 256
+_VERSION = 1
 _MIN_SIDE = 64
 _MAX_SPEED, _MAX_STILLS = 100.0, 1000
 SLACK = 1e-4
@@ -57,6 +64,15 @@ class View:
             raise InvalidArgument(field="start", value=self.start, expected="a second of the episode, 0 or later")
         if self.end is not None and not (math.isfinite(self.end) and self.end > self.start):
             raise InvalidArgument(field="end", value=self.end, expected=f"a second after start ({self.start:g})")
+
+    def check_start(self, duration: float) -> None:
+        """Refuse a window that begins at or after the end of an episode.
+
+        :raises InvalidArgument: naming the start.
+        """
+        if self.start > 0 and self.start >= duration - SLACK:
+            expected = f"a second before the episode's end at {duration:.2f} s"
+            raise InvalidArgument(field="start", value=self.start, expected=expected)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as JSON-ready data."""
@@ -106,10 +122,7 @@ def frame_times(options: RenderOptions, *, duration: float) -> npt.NDArray[np.fl
     :return: (F,) seconds of the episode, ascending, at least one, ``speed / fps`` apart.
     :raises InvalidArgument: if the window begins at or after the end of the episode, or has too many frames.
     """
-    if options.start > 0 and options.start >= duration - SLACK:
-        raise InvalidArgument(
-            field="start", value=options.start, expected=f"a second before the episode's end at {duration:.2f} s"
-        )
+    options.check_start(duration)
     end = options.start + MAX_WINDOW_SECONDS if options.end is None else options.end
     seconds = max(min(end, duration) - options.start, 0.0)
     count = math.floor(seconds / options.speed * options.fps + 1e-6) + 1
@@ -129,3 +142,75 @@ def still_indices(frames: int, stills: int) -> list[int]:
     if stills <= 0 or frames <= 0:
         return []
     return sorted({int(index) for index in np.round(np.linspace(0, frames - 1, min(stills, frames)))})
+
+
+@dataclass(frozen=True)
+class SamplingOptions(View):
+    """Options of sampled frames.
+
+    :param fps: frames per second, above 0 and up to 60.
+    :param start: first second of the window.
+    :param end: last second of the window; None, or a later second, means the end of the episode.
+    :param max_frames: maximum number of frames, 1 to 256; a longer sampling is spread evenly over the window.
+    :param width: pixels of a frame, 64 to 1024; an odd number becomes the next even one.
+    :param camera: name of a camera of the model; empty for one that follows the robot.
+    :param overlay: whether the frames display time and state.
+    :param motion_trail: whether each frame also shows pale copies of the robot at earlier times.
+    :param pages: whether to write pages of numbered frames.
+    :param clip: whether to write a clip of the frames.
+    :param first_number: number of the first frame on the pages.
+    :raises InvalidArgument: for a value out of range, with its name.
+    """
+
+    width: int = 320
+    height: int = 320
+    fps: float = 10.0
+    max_frames: int = 32
+    motion_trail: bool = False
+    pages: bool = True
+    clip: bool = False
+    first_number: int = 1
+    max_side: ClassVar[int] = 1024
+    max_fps: ClassVar[float] = 60.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.max_frames <= _MAX_SAMPLES:
+            raise InvalidArgument(field="max_frames", value=self.max_frames, expected=f"1 to {_MAX_SAMPLES}")
+
+    def fingerprint(self) -> str:
+        """Return a hash of the options, which identifies frames with the same sampling."""
+        text = json.dumps({"version": _VERSION, **self.to_dict()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sample_times(options: SamplingOptions, *, duration: float) -> npt.NDArray[np.float64]:
+    """Return the times of the frames: at the sampling rate from the start on, or spread evenly if those are too many.
+
+    :param duration: duration of the episode in seconds.
+    :return: (F,) seconds of the episode, ascending, 1 to ``max_frames``.
+    :raises InvalidArgument: if the window begins at or after the end of the episode.
+    """
+    options.check_start(duration)
+    end = duration if options.end is None else min(options.end, duration)
+    count = math.floor(max(end - options.start, 0.0) * options.fps + 1e-6) + 1
+    if count > options.max_frames:
+        return np.linspace(options.start, end, options.max_frames)
+    times: npt.NDArray[np.float64] = options.start + np.arange(count, dtype=np.float64) / options.fps
+    return np.minimum(times, end)
+
+
+def rate_of(times: npt.NDArray[np.float64], options: SamplingOptions) -> float:
+    """Return the frames per second of sampled times."""
+    if len(times) < 2:
+        return options.fps
+    return float((len(times) - 1) / (times[-1] - times[0]))
+
+
+def page_grid(frames: int) -> list[tuple[int, int, int]]:
+    """Return first frame, number of frames and columns of each page: nearly square, at most `PER_PAGE` frames."""
+    pages = []
+    for first in range(0, frames, PER_PAGE):
+        count = min(PER_PAGE, frames - first)
+        pages.append((first, count, math.ceil(math.sqrt(count))))
+    return pages

@@ -23,9 +23,8 @@ from typing import IO, Any
 from dressage.errors import Aborted, DeadlineExceeded, Internal, ResourceExhausted
 
 from dressage_renderer.frames import FrameSamples
-from dressage_renderer.options import RenderOptions
+from dressage_renderer.options import RenderOptions, SamplingOptions
 from dressage_renderer.probe import child_environment
-from dressage_renderer.sampling import SamplingOptions
 from dressage_renderer.video import RenderReport
 from dressage_renderer.worker import restore_error
 

@@ -7,8 +7,7 @@ from typing import Any
 from dressage.api.internal.v1 import renderer_service_pb2 as pb
 from dressage.api.internal.v1 import renderer_service_pb2_grpc as rpc
 
-from dressage_renderer.options import RenderOptions
-from dressage_renderer.sampling import SamplingOptions
+from dressage_renderer.options import RenderOptions, SamplingOptions
 from dressage_renderer.service import Renderer
 
 FULL_NAME = "dressage.internal.v1.RendererService"

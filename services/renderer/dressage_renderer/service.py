@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
 from dressage.artifacts import ArtifactStore, check_key
-from dressage.errors import NotFound
+from dressage.errors import FailedPrecondition, NotFound
 from prometheus_client import Counter, Histogram
 
-from dressage_renderer.options import RenderOptions
+from dressage_renderer.frames import FrameSamples
+from dressage_renderer.options import RenderOptions, SamplingOptions
 from dressage_renderer.pool import FramesJob, PosesJob, RenderJob, RenderPool
-from dressage_renderer.sampling import SamplingOptions
-from dressage_renderer.stored import StoredFrames, read_list, store_frames
 from dressage_renderer.video import RenderReport
 
+LIST = "frames.json"
+"""The list of sampled frames below a prefix, which is written last."""
 FRAMES = Counter("dressage_render_frames_total", "RenderResult frames.")
 SECONDS = Histogram(
     "dressage_render_seconds",
@@ -37,6 +39,25 @@ class RenderResult:
 
     report: RenderReport
     frame_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoredFrames:
+    """Artifact keys of sampled frames, and how they were sampled.
+
+    :param clip: empty if there is none.
+    :param reused: whether they existed before.
+    """
+
+    frames: tuple[str, ...]
+    times: tuple[float, ...]
+    pages: tuple[str, ...]
+    clip: str
+    fps: float
+    start: float
+    end: float
+    episode_seconds: float
+    reused: bool = False
 
 
 class Renderer:
@@ -189,3 +210,44 @@ class Renderer:
         except NotFound as error:
             message = f"trajectory: there is no recorded trajectory {key!r} in the artifact store"
             raise NotFound(message, reason="TRAJECTORY_NOT_FOUND", metadata={"trajectory": key}) from error
+
+
+def read_list(store: ArtifactStore, prefix: str, options: SamplingOptions) -> StoredFrames | None:
+    """Return the frames below a prefix; None if there are none yet.
+
+    :raises FailedPrecondition: ``FRAMES_DIFFER`` if they have another sampling.
+    """
+    try:
+        entry = json.loads(store.get(f"{prefix}/{LIST}"))
+    except NotFound:
+        return None
+    if entry.get("fingerprint") != options.fingerprint():
+        message = f"prefix: {prefix!r} has frames with another sampling; use another prefix"
+        raise FailedPrecondition(message, reason="FRAMES_DIFFER", metadata={"prefix": prefix})
+    stored = entry["stored"]
+    lists = {name: tuple(stored[name]) for name in ("frames", "times", "pages")}
+    return StoredFrames(**(stored | lists | {"reused": True}))
+
+
+def store_frames(store: ArtifactStore, prefix: str, sampled: FrameSamples, options: SamplingOptions) -> StoredFrames:
+    """Store sampled frames; of two concurrent writers, the first one's frames are kept."""
+
+    def put(path: Path) -> str:
+        key = f"{prefix}/{path.name}"
+        store.put(key, path.read_bytes(), if_absent=True)
+        return key
+
+    stored = StoredFrames(
+        frames=tuple(put(path) for path in sampled.frames),
+        times=sampled.times,
+        pages=tuple(put(path) for path in sampled.pages),
+        clip=put(sampled.clip) if sampled.clip else "",
+        fps=sampled.fps,
+        start=sampled.start,
+        end=sampled.end,
+        episode_seconds=sampled.episode_seconds,
+    )
+    entry = {"fingerprint": options.fingerprint(), "stored": asdict(stored)}
+    if store.put(f"{prefix}/{LIST}", json.dumps(entry, indent=1).encode(), if_absent=True):
+        return stored
+    return read_list(store, prefix, options) or stored

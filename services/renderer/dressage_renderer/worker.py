@@ -70,7 +70,7 @@ def _take_frames(job: dict[str, Any]) -> dict[str, Any]:
     from dressage.envs.trajectory import Trajectory
 
     from dressage_renderer.frames import sample_frames
-    from dressage_renderer.sampling import SamplingOptions
+    from dressage_renderer.options import SamplingOptions
 
     trajectory = Trajectory.load(Path(job["trajectory"]))
     sampled = sample_frames(trajectory, Path(job["folder"]), SamplingOptions.from_dict(job["options"]))

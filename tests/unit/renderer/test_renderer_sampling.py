@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from dressage.errors import InvalidArgument
 from dressage_renderer.frames import blend_ghosts, compose_page
-from dressage_renderer.sampling import PER_PAGE, SamplingOptions, page_grid, rate_of, sample_times
+from dressage_renderer.options import PER_PAGE, SamplingOptions, page_grid, rate_of, sample_times
 from hypothesis import given
 from hypothesis import strategies as st
 

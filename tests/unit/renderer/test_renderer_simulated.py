@@ -23,8 +23,7 @@ from dressage.errors import FailedPrecondition, InvalidArgument, Unavailable
 from dressage.sandbox.pipe import Channel
 from dressage_renderer import simulated, stage
 from dressage_renderer.frames import sample_frames
-from dressage_renderer.options import RenderOptions
-from dressage_renderer.sampling import SamplingOptions
+from dressage_renderer.options import RenderOptions, SamplingOptions
 from dressage_renderer.video import render_video
 from hypothesis import given
 from hypothesis import strategies as st

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.artifacts.keys import check_key
+from dressage.artifacts.store import check_key
 from dressage.contracts.policy_host import FEEDBACK, PLAY, PolicyFailure, TimeBudget
 from dressage.contracts.spaces import Spaces
 from dressage.envs.packs.registry import PACKS

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1 import session_pb2
-from dressage.artifacts.keys import check_key
+from dressage.artifacts.store import check_key
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 from dressage.programs.families import ProgramTask, has_programs
