@@ -25,7 +25,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 Source = str | os.PathLike[str] | Callable[..., Any]
 """Source text, a path, or a function or class of the contract."""
@@ -225,15 +225,15 @@ def table(name: str, doc: str, rows: list[Row]) -> str:
 
 def typed(name: str, doc: str, rows: list[Row], base: str = "TypedDict, total=False") -> str:
     """Return a `TypedDict` of keywords as source."""
-    lines = [f"class {name}({base}):", f'    """{doc}"""', ""]
+    lines = [f"    class {name}({base}):", f'        """{doc}"""', ""]
     for row in rows:
         kind = row.values["kind"]
         choices = ", ".join(f'"{word}"' for word in row.values["choices"])
-        lines.append(f"    {row.name}: {f'Literal[{choices}]' if kind == 'choice' else TYPES[kind]} | None")
+        lines.append(f"        {row.name}: {f'Literal[{choices}]' if kind == 'choice' else TYPES[kind]} | None")
         text = row.values["help"]
         if row.values["unset"]:
             text = f"{text.removesuffix('.')} [{row.values['unset']}]."
-        lines += textwrap.wrap(f'"""{text}"""', 124, initial_indent="    ", subsequent_indent="    ")
+        lines += textwrap.wrap(f'"""{text}"""', 124, initial_indent="        ", subsequent_indent="        ")
     return "\n".join([*lines, ""])
 
 
@@ -251,6 +251,7 @@ def write(image: Path, target: Path) -> None:
         table("SESSION", "Arguments of a session, by fields of `SessionSpec`.", session),
         table("STEER", "Arguments of `dressage sessions steer`, by fields of `SteerSessionRequest`.", steer),
         f'METHODS = {methods!r}\n"""Fields of `SessionSpec` that are the settings of a method."""\n\n',
+        "if TYPE_CHECKING:  # commands do not need them, and they take milliseconds\n",
         typed("TrainSettings", "Keywords of `dressage.train`.", [row for row in keywords if row.values["train"]]),
         "",
         typed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 Source = str | os.PathLike[str] | Callable[..., Any]
 """Source text, a path, or a function or class of the contract."""
@@ -483,77 +483,79 @@ METHODS = ('reward', 'parameters', 'code', 'program', 'custom')
 """Fields of `SessionSpec` that are the settings of a method."""
 
 
-class TrainSettings(TypedDict, total=False):
-    """Keywords of `dressage.train`."""
+if TYPE_CHECKING:  # commands do not need them, and they take milliseconds
 
-    env_options: Mapping[str, Any] | None
-    """Option of the environment: max_episode_steps, terminate_when_unhealthy or reset_noise_scale; repeatable."""
-    seed: int | None
-    """First training seed [0]."""
-    pool: str | None
-    """Pool of trainers: gpu, or one of the cluster's [its default]."""
-    seeds: int | None
-    """Number of seeds for each config [3]."""
-    configs: Mapping[str, Mapping[str, Any]] | None
-    """Further hyperparameters to train with; repeatable."""
-    backend: Literal["jax", "sb3"] | None
-    """jax: stacked members; sb3: Stable-Baselines3, if installed [jax]."""
-    algorithm: Literal["ppo", "sac"] | None
-    """Algorithm of the training; sac only for continuous actions [ppo]."""
-    steps: int | None
-    """Environment steps for each seed, such as 600k: at most, where a training's progress decides [4 × preset]."""
+    class TrainSettings(TypedDict, total=False):
+        """Keywords of `dressage.train`."""
+
+        env_options: Mapping[str, Any] | None
+        """Option of the environment: max_episode_steps, terminate_when_unhealthy or reset_noise_scale; repeatable."""
+        seed: int | None
+        """First training seed [0]."""
+        pool: str | None
+        """Pool of trainers: gpu, or one of the cluster's [its default]."""
+        seeds: int | None
+        """Number of seeds for each config [3]."""
+        configs: Mapping[str, Mapping[str, Any]] | None
+        """Further hyperparameters to train with; repeatable."""
+        backend: Literal["jax", "sb3"] | None
+        """jax: stacked members; sb3: Stable-Baselines3, if installed [jax]."""
+        algorithm: Literal["ppo", "sac"] | None
+        """Algorithm of the training; sac only for continuous actions [ppo]."""
+        steps: int | None
+        """Environment steps for each seed, such as 600k: at most, where a training's progress decides [4 × preset]."""
 
 
-class RunSettings(TrainSettings, total=False):
-    """Keywords of `dressage.run`."""
+    class RunSettings(TrainSettings, total=False):
+        """Keywords of `dressage.run`."""
 
-    model: str | Sequence[str] | None
-    """Language model as litellm names it, or template/v1 for none; with ROLE for one role (judge, video, review, …)."""
-    thinking: str | Sequence[str] | None
-    """Reasoning effort: off, minimal, low, medium, high, xhigh or max, up to what the model offers."""
-    api_base: str | Sequence[str] | None
-    """API endpoint of the language model's provider; with ROLE for one role."""
-    provider_wait: float | None
-    """How long to wait for a model provider that is down, within the budget [10]."""
-    method: str | None
-    """Method that proposes and scores policies [reward]."""
-    iterations: int | None
-    """Maximum number of iterations [5]."""
-    approve: bool | None
-    """Wait for `dressage sessions approve` before each evaluation [off]."""
-    reward: Source | None
-    """First reward [a model writes it]."""
-    target: float | None
-    """Mean return from which a search method succeeds [that of the environment's card]."""
-    settings: Mapping[str, Any] | None
-    """Setting of the method; repeatable, also for lists."""
-    tune: bool | None
-    """Let the author change hyperparameters, networks and steps between iterations [on with a language model]."""
-    variants: bool | None
-    """Also train with a conservative and an aggressive config [off]."""
-    early_stop: bool | None
-    """End a training once it passes or no longer improves; continue while it improves [unless configs are compared]."""
-    checkpoint: Literal["last", "best"] | None
-    """Checkpoint of each seed that is judged and delivered [last]."""
-    patience: int | None
-    """Checkpoints in a row without a rise after which a training ends that has its expected steps [2]."""
-    from_parent: Literal["auto", "never", "always"] | None
-    """Whether an iteration continues from its parent's policies [auto: the author decides]."""
-    threshold: float | None
-    """Score from which a session succeeds [0.7]."""
-    judge: Source | None
-    """Judge [a model writes it]."""
-    criteria: Criteria | None
-    """Criteria, as `dressage elicit --out` writes them."""
-    video: Literal["deciding", "none", "all", "only"] | None
-    """Rollouts that a vision model judges; only: as deciding, without a code judge [deciding]."""
-    video_options: Mapping[str, Any] | None
-    """What the vision model is shown: fps, window_seconds, votes, motion_trail or camera; repeatable."""
-    budget_steps: int | None
-    """Limit for the environment steps of all iterations."""
-    budget_dollars: float | None
-    """Limit for the cost of model calls, in dollars."""
-    budget_tokens: int | None
-    """Limit for the tokens of model calls."""
-    budget_minutes: float | None
-    """Limit for the wall-clock time, in minutes."""
+        model: str | Sequence[str] | None
+        """Language model as litellm names it, or template/v1 for none; with ROLE for one role (judge, video, review, …)."""
+        thinking: str | Sequence[str] | None
+        """Reasoning effort: off, minimal, low, medium, high, xhigh or max, up to what the model offers."""
+        api_base: str | Sequence[str] | None
+        """API endpoint of the language model's provider; with ROLE for one role."""
+        provider_wait: float | None
+        """How long to wait for a model provider that is down, within the budget [10]."""
+        method: str | None
+        """Method that proposes and scores policies [reward]."""
+        iterations: int | None
+        """Maximum number of iterations [5]."""
+        approve: bool | None
+        """Wait for `dressage sessions approve` before each evaluation [off]."""
+        reward: Source | None
+        """First reward [a model writes it]."""
+        target: float | None
+        """Mean return from which a search method succeeds [that of the environment's card]."""
+        settings: Mapping[str, Any] | None
+        """Setting of the method; repeatable, also for lists."""
+        tune: bool | None
+        """Let the author change hyperparameters, networks and steps between iterations [on with a language model]."""
+        variants: bool | None
+        """Also train with a conservative and an aggressive config [off]."""
+        early_stop: bool | None
+        """End a training once it passes or no longer improves; continue while it improves [unless configs are compared]."""
+        checkpoint: Literal["last", "best"] | None
+        """Checkpoint of each seed that is judged and delivered [last]."""
+        patience: int | None
+        """Checkpoints in a row without a rise after which a training ends that has its expected steps [2]."""
+        from_parent: Literal["auto", "never", "always"] | None
+        """Whether an iteration continues from its parent's policies [auto: the author decides]."""
+        threshold: float | None
+        """Score from which a session succeeds [0.7]."""
+        judge: Source | None
+        """Judge [a model writes it]."""
+        criteria: Criteria | None
+        """Criteria, as `dressage elicit --out` writes them."""
+        video: Literal["deciding", "none", "all", "only"] | None
+        """Rollouts that a vision model judges; only: as deciding, without a code judge [deciding]."""
+        video_options: Mapping[str, Any] | None
+        """What the vision model is shown: fps, window_seconds, votes, motion_trail or camera; repeatable."""
+        budget_steps: int | None
+        """Limit for the environment steps of all iterations."""
+        budget_dollars: float | None
+        """Limit for the cost of model calls, in dollars."""
+        budget_tokens: int | None
+        """Limit for the tokens of model calls."""
+        budget_minutes: float | None
+        """Limit for the wall-clock time, in minutes."""

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dressage.api.arguments import SESSION, Argument, RunSettings, TrainSettings
+from dressage.api.arguments import SESSION, Argument
 from dressage.api.v1 import event_pb2
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
@@ -30,6 +30,11 @@ from dressage.sdk.results import Result, collect, failure, new_download_folder
 from dressage.sdk.reward_source import Reward, reward_name, reward_source, source_text
 from dressage.sdk.scores import CURVE_FILE
 from dressage.sdk.specs import make_spec, make_training_spec, replay_spec
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from dressage.api.arguments import RunSettings, TrainSettings
 
 _CANCEL_SECONDS = 60.0
 
