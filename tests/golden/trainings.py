@@ -55,9 +55,9 @@ def _ppo_members(**common: Any) -> list[Any]:
 def _ppo(members: list[Any], environment: Any, *, threads: int) -> dict[str, np.ndarray]:
     from dressage_trainer.ppo import snapshot
     from dressage_trainer.ppo.ppo import PPO
-    from dressage_trainer.speed.lanes import LaneUpdate
+    from dressage_trainer.speed.lanes import PpoLanes
 
-    lanes = LaneUpdate(members, environment=environment, threads=threads, size=1, dtype=np.float64)
+    lanes = PpoLanes(members, environment=environment, threads=threads, size=1, dtype=np.float64)
     optimise = lanes if threads > 1 else None
     reward = _ChoiceReward() if isinstance(environment, _Choices) else FakeReward()
     ppo = PPO(members, environment=environment, reward=reward, optimise=optimise, dtype=np.float64)
@@ -71,7 +71,7 @@ def _sac(*, threads: int, **common: Any) -> dict[str, np.ndarray]:
     from dressage_trainer.ppo.members import MemberSpec
     from dressage_trainer.sac import snapshot
     from dressage_trainer.sac.sac import SAC
-    from dressage_trainer.speed.sac_lanes import SacLanes
+    from dressage_trainer.speed.lanes import SacLanes
 
     own = ({}, {"learning_rate": 1e-3, "entropy_coef": 0.1}, {"discount": 0.9, "target_rate": 0.05})
     members = [

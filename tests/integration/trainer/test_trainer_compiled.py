@@ -28,7 +28,7 @@ from dressage_trainer.lease.sandboxes import Sandboxes
 from dressage_trainer.messages import MemberTask, TrainSpec, parse
 from dressage_trainer.ppo.networks import initial_weights
 from dressage_trainer.ppo.ppo import PPO
-from dressage_trainer.speed.lanes import LaneUpdate
+from dressage_trainer.speed.lanes import PpoLanes
 from dressage_trainer.speed.threads import learner_environment
 
 SMALL = {"num_envs": 4, "num_steps": 16, "minibatch_size": 32, "epochs": 1, "hidden_sizes": [8, 8]}
@@ -76,7 +76,7 @@ def test_keys_change_with_the_preset_of_the_environment(monkeypatch):
 
 
 def test_keys_depend_on_all_sources_of_what_is_compiled():
-    paths = {Path(inspect.getfile(item)) for item in (PPO, LaneUpdate, initial_weights, Hyperparameters, load_preset)}
+    paths = {Path(inspect.getfile(item)) for item in (PPO, PpoLanes, initial_weights, Hyperparameters, load_preset)}
     assert paths <= set(sources())
 
 

@@ -24,7 +24,7 @@ from dressage_trainer.backends.sb3.vecenv import RewardedVecEnv
 from dressage_trainer.ppo import snapshot
 from dressage_trainer.ppo.members import MemberSpec, member_streams
 from dressage_trainer.ppo.ppo import PPO
-from dressage_trainer.speed.lanes import LaneUpdate
+from dressage_trainer.speed.lanes import PpoLanes
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -106,7 +106,7 @@ class Twin:
         if follow:
             batch = _Linked(batch, steps, leads=True)
         members = [MemberSpec("m", h, seed)]
-        lanes = LaneUpdate(members, environment=batch, threads=1, dtype=dtype)
+        lanes = PpoLanes(members, environment=batch, threads=1, dtype=dtype)
         self.ours = PPO(members, environment=batch, reward=terms, optimise=lanes, dtype=dtype)
         self._noise: list[np.ndarray] = []
         self._orders: list[np.ndarray] = []

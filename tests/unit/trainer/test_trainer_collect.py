@@ -19,7 +19,7 @@ from dressage_trainer.ppo.members import MemberSpec, group_members, member_strea
 from dressage_trainer.ppo.networks import initial_weights, stack
 from dressage_trainer.ppo.ppo import PPO, RolloutCollector
 from dressage_trainer.ppo.vec_env import VecEnv
-from dressage_trainer.speed.lanes import LaneUpdate
+from dressage_trainer.speed.lanes import PpoLanes
 from fake_environment import LIMIT, A, D, FakeBatch, FakeReward, OneEnv
 
 T, N = 48, 4
@@ -91,7 +91,7 @@ SMALL = Hyperparameters(num_envs=N, num_steps=16, minibatch_size=24, epochs=3, h
 
 def group(members, *, dtype=np.float64, reward=None):
     environment = FakeBatch(len(members), N)
-    lanes = LaneUpdate(members, environment=environment, threads=1, dtype=dtype)
+    lanes = PpoLanes(members, environment=environment, threads=1, dtype=dtype)
     return PPO(members, environment=environment, reward=reward or FakeReward(), optimise=lanes, dtype=dtype)
 
 

@@ -17,7 +17,7 @@ from dressage_trainer.ppo.members import MemberSpec  # noqa: E402
 from dressage_trainer.ppo.networks import initial_weights, stack  # noqa: E402
 from dressage_trainer.ppo.ppo import Coefficients, RolloutBuffer  # noqa: E402
 from dressage_trainer.ppo.train_state import initial_adam  # noqa: E402
-from dressage_trainer.speed.lanes import LaneUpdate  # noqa: E402
+from dressage_trainer.speed.lanes import PpoLanes  # noqa: E402
 from fake_environment import A, D, FakeBatch  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
@@ -55,7 +55,7 @@ def compiled(members, threads):
     """Three members are a stack on one thread, and on two threads three lanes, of which one is cut."""
     given = Hyperparameters(num_envs=N, num_steps=T, minibatch_size=10, epochs=EPOCHS, hidden_sizes=(4,))
     specs = [MemberSpec(f"m{index}", given, index) for index in range(members)]
-    return LaneUpdate(specs, environment=FakeBatch(members, N), threads=threads, dtype=np.float64,
+    return PpoLanes(specs, environment=FakeBatch(members, N), threads=threads, dtype=np.float64,
                       size=members if threads == 1 else 1)  # fmt: skip
 
 

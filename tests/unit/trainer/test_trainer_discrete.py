@@ -23,7 +23,7 @@ from dressage_trainer.ppo.members import MemberSpec  # noqa: E402
 from dressage_trainer.ppo.networks import initial_weights, stack  # noqa: E402
 from dressage_trainer.ppo.ppo import PPO, RolloutBuffer, coefficients_of  # noqa: E402
 from dressage_trainer.ppo.train_state import initial_adam  # noqa: E402
-from dressage_trainer.speed.lanes import LaneUpdate  # noqa: E402
+from dressage_trainer.speed.lanes import PpoLanes  # noqa: E402
 from fake_environment import FakeReward, Step  # noqa: E402
 
 T, N, D, K = 32, 4, 5, 3
@@ -105,7 +105,7 @@ def test_an_update_equals_sb3_for_each_of_two_members(monkeypatch):
     members = [MemberSpec(f"m{i}", Hyperparameters(**shape, **values), i) for i, values in enumerate(given)]
     c = coefficients_of(members, stopped=np.zeros(2, bool), dtype=np.float64)
     with jax.enable_x64(True):
-        update = LaneUpdate(members, environment=Sizes(), threads=1, dtype=np.float64)
+        update = PpoLanes(members, environment=Sizes(), threads=1, dtype=np.float64)
         params = stack(weights)
         assert "log_std" not in params
         rollout = RolloutBuffer(log_probs=np.stack([t[1] for t in theirs]),

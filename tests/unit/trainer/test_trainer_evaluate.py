@@ -15,8 +15,8 @@ from dressage.errors import Internal
 from dressage.policies import Policy, load, save_bundle
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.capabilities import capabilities
+from dressage_trainer.assignments.candidate_files import episodes_by_label
 from dressage_trainer.assignments.evaluate import evaluate
-from dressage_trainer.assignments.kept import episodes_by_label
 from dressage_trainer.evaluation.player import Environments, answer
 from dressage_trainer.evaluation.player_pool import Player
 from dressage_trainer.lease.sandboxes import Sandboxes

@@ -18,7 +18,7 @@ pytest.importorskip("jax")
 from dressage.errors import ResourceExhausted
 from dressage.training import sac as settings
 from dressage_trainer import learner
-from dressage_trainer.backends.replay_memory import check_memory
+from dressage_trainer.backends.group import check_memory
 from dressage_trainer.messages import MemberTask, TrainSpec
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.sac.replay import ReplayBuffer, Transitions

@@ -24,7 +24,7 @@ from dressage_trainer.sac.sac import (  # noqa: E402
     optimise_together,
     update_function,
 )
-from dressage_trainer.speed.sac_lanes import SacLanes  # noqa: E402
+from dressage_trainer.speed.lanes import SacLanes  # noqa: E402
 from stable_baselines3.common.type_aliases import ReplayBufferSamples  # noqa: E402
 
 G, B, D, A = 5, 24, 7, 3

@@ -19,7 +19,7 @@ from dressage_trainer.ppo.members import MemberSpec  # noqa: E402
 from dressage_trainer.ppo.networks import initial_weights, stack  # noqa: E402
 from dressage_trainer.ppo.ppo import RolloutBuffer, coefficients_of, compute_returns_and_advantage  # noqa: E402
 from dressage_trainer.ppo.train_state import initial_adam  # noqa: E402
-from dressage_trainer.speed.lanes import LaneUpdate  # noqa: E402
+from dressage_trainer.speed.lanes import PpoLanes  # noqa: E402
 from sb3_twin import torch_name  # noqa: E402
 
 T, N, D, A = 48, 4, 7, 3
@@ -140,7 +140,7 @@ def our_orders(reference):
 def run_ours(indices, data, weights, references, minibatch_size, dtype, updates, threads):
     members = specs(indices, minibatch_size)
     size = len(members) if threads == 1 else 1  # a stack, or lanes
-    update = LaneUpdate(members, environment=Sizes(), threads=threads, size=size, dtype=dtype)
+    update = PpoLanes(members, environment=Sizes(), threads=threads, size=size, dtype=dtype)
     take = np.array(indices)
     params = {n: w[take].astype(dtype) for n, w in stack(weights).items()}
     adam = initial_adam(params, len(take))

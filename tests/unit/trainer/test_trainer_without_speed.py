@@ -63,9 +63,9 @@ def plain(tmp_path_factory):
     ids=["one lane", "three lanes", "fast arithmetic"],
 )
 def test_the_speed_work_changes_no_result(plain, dtype, threads, size, tolerance):
-    from dressage_trainer.speed.lanes import LaneUpdate
+    from dressage_trainer.speed.lanes import PpoLanes
 
-    lanes = LaneUpdate(MEMBERS, environment=FakeBatch(3, 4), threads=threads, size=size, dtype=dtype)
+    lanes = PpoLanes(MEMBERS, environment=FakeBatch(3, 4), threads=threads, size=size, dtype=dtype)
     expected = plain[np.dtype(dtype).name]
     state = trained(dtype, lanes)
     assert state.keys() == expected.keys()

@@ -22,8 +22,8 @@ from dressage.errors import InvalidArgument, NotFound
 from dressage.policies import CARD_FILE
 from dressage.policies.code import CODE, SOURCE_FILE, CodePolicy, load_code
 
+from dressage_trainer.assignments.candidate_files import FIRST, episodes_by_label
 from dressage_trainer.assignments.context import AssignmentContext
-from dressage_trainer.assignments.kept import FIRST, episodes_by_label
 from dressage_trainer.assignments.requests import Evaluation, Task, check_bundle, play_limits_of
 from dressage_trainer.evaluation.code_player import (
     SANDBOX,

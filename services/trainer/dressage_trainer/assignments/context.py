@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,6 +113,23 @@ class AssignmentContext:
         :raises Unavailable: if it does not answer in time.
         """
         return await self.work.grants(self.assignment.id, put=put or {}, get=get)
+
+
+class StepRate:
+    """Environment steps per second between two reports."""
+
+    def __init__(self) -> None:
+        self._time, self._steps = time.monotonic(), 0
+
+    def at(self, steps: int) -> float:
+        """Return the rate since the last call.
+
+        :param steps: environment steps so far.
+        """
+        now = time.monotonic()
+        rate = (steps - self._steps) / max(1e-9, now - self._time)
+        self._time, self._steps = now, steps
+        return max(0.0, rate)
 
 
 async def first_of(*awaited: asyncio.Event | asyncio.Future[Any], timeout: float | None = None) -> None:

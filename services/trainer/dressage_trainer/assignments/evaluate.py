@@ -23,15 +23,15 @@ from dressage.errors import DressageError, FailedPrecondition, InvalidArgument, 
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 from dressage.programs.families import ProgramTask, has_programs
 
-from dressage_trainer.assignments.bundles import store_bundle, store_program
+from dressage_trainer.assignments.candidate_files import store_bundle, store_program, store_rollouts
 from dressage_trainer.assignments.code_candidates import CodeCandidates
 from dressage_trainer.assignments.context import (
     AssignmentContext,
+    StepRate,
     assignment_refused,
     first_of,
     infrastructure_failed,
 )
-from dressage_trainer.assignments.kept import store_rollouts
 from dressage_trainer.assignments.requests import (
     Evaluation,
     check_bundle,
@@ -40,7 +40,6 @@ from dressage_trainer.assignments.requests import (
     program_evaluation,
     program_text,
 )
-from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.evaluation.player_pool import Played, PlayerPool, parts
 from dressage_trainer.lease.files import get_file
 

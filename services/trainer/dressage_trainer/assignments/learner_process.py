@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 from pathlib import Path
 
 import structlog
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.contracts.execute import line_of_stack
-from dressage.errors import NotFound
+from dressage.errors import InvalidArgument, NotFound
 from dressage.limits import CHECKPOINT_INDEX
+from dressage.policies import CARD_FILE, WEIGHTS_FILE, load
 from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import LEARNER_LIMITS, Limits
 from dressage.sandbox.process import Exit, SandboxProcess
@@ -26,7 +28,7 @@ from dressage_trainer.assignments.delivery import Delivery
 from dressage_trainer.lease.compiled import WARP, updates_of, warp_kernels_of
 from dressage_trainer.lease.files import get_file
 from dressage_trainer.lease.sandboxes import SandboxSpec
-from dressage_trainer.messages import FailedMessage, ProgressMessage, TrainSpec, WarningMessage
+from dressage_trainer.messages import FailedMessage, MemberStart, ProgressMessage, TrainSpec, WarningMessage
 from dressage_trainer.speed.threads import learner_environment
 
 _OUT_OF_MEMORY_REMEDY = (
@@ -178,3 +180,40 @@ def died(ended: Exit | None, algorithm: str = "") -> pb.AssignmentResult:
         message = "the learner was killed, most likely by the kernel because memory ran out"
         return infrastructure_failed("OOM_KILLED", message, remedy=_OUT_OF_MEMORY_REMEDY)
     return infrastructure_failed("LEARNER_CRASHED", f"the learner ended: {ended.reason}")
+
+
+async def fetch_starts(context: AssignmentContext) -> dict[str, MemberStart]:
+    """Download the policies from which the members of a training continue; by member, none if all start anew.
+
+    :raises InvalidArgument: if one is missing or has no trained network.
+    """
+    starts = {}
+    for member in context.assignment.train.members:
+        if member.HasField("start"):
+            starts[member.id] = await _fetch_start(context, member)
+    return starts
+
+
+async def _fetch_start(context: AssignmentContext, member: pb.MemberSpec) -> MemberStart:
+    folder, bundle = context.scratch / "starts" / member.id, member.start.bundle.rstrip("/")
+    try:
+        for name in (WEIGHTS_FILE, CARD_FILE):
+            await get_file(context, f"{bundle}/{name}", folder / name)
+        policy = load(folder)
+    except NotFound as error:
+        message = f"the policy that {member.id} is to continue from is missing in the store: {bundle}"
+        raise InvalidArgument(message, field="start") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    description = policy.description
+    provenance = {
+        "policy": bundle,
+        "env_steps": description.provenance.get("env_steps", 0),
+        "value_network": "kept" if member.start.keeps_value else "reset",
+    }
+    return MemberStart(
+        weights=dict(policy.weights),
+        statistics={name: float(value) for name, value in description.statistics.items()},
+        keeps_value=member.start.keeps_value,
+        provenance=provenance,
+    )

@@ -27,12 +27,12 @@ from dressage.sandbox.process import SandboxProcess
 from dressage_trainer import checkpoints
 from dressage_trainer.assignments.context import (
     AssignmentContext,
+    StepRate,
     assignment_refused,
     first_of,
     infrastructure_failed,
 )
 from dressage_trainer.assignments.requests import program_search_task, search_task
-from dressage_trainer.assignments.step_rate import StepRate
 from dressage_trainer.evaluation.player_pool import LANGUAGE_SECONDS, blames_plugin
 from dressage_trainer.lease.compiled import CompiledCache
 from dressage_trainer.lease.files import get_file, put_files

@@ -58,6 +58,7 @@ from dressage_trainer.assignments.learner_process import (
     end_simulator,
     failed,
     fetch_checkpoints,
+    fetch_starts,
     is_cached,
     progress_report,
     sandbox_of,
@@ -65,11 +66,9 @@ from dressage_trainer.assignments.learner_process import (
 )
 from dressage_trainer.assignments.queues import EvaluationQueue, Outbox
 from dressage_trainer.assignments.requests import options_of, train_spec
-from dressage_trainer.assignments.start_policies import fetch_starts
 from dressage_trainer.evaluation.evaluator_pool import EvaluationSettings, EvaluatorPool, evaluator_of, stopped_by
 from dressage_trainer.lease.compiled import Code, place_warp_kernels, updates_of
-from dressage_trainer.lease.pack_sandboxes import of_pack
-from dressage_trainer.lease.sandboxes import SandboxSpec
+from dressage_trainer.lease.sandboxes import SandboxSpec, of_pack
 
 _SNAPSHOT_SECONDS = 25.0
 _PROGRESS_SECONDS = 0.1  # between two reports of progress; the learner sends one every half second

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 from dressage.contracts.reward import RewardModule
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.options import EnvOptions
-from dressage.errors import InvalidArgument
+from dressage.errors import InvalidArgument, ResourceExhausted
 from dressage.training.preset import complete_hyperparameters
+from dressage.training.replay_memory import ReplayUse, excess
+from dressage.training.sac import SacHyperparameters
 
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, MemberStoppedMessage, TrainSpec, WarningMessage
@@ -162,6 +164,32 @@ def action_facts(environment: Environment) -> dict[str, Any]:
     bounds = {"action_low": environment.action_low, "action_high": environment.action_high}
     # From the shortest text: 0.4 in single precision means 0.4.
     return {name: tuple(float(str(value)) for value in values) for name, values in bounds.items()}
+
+
+def check_memory(setup: MemberSetup, members: Sequence[MemberSpec]) -> None:
+    """Refuse a run whose replay buffers would outgrow the learner's memory, or a checkpoint.
+
+    The server refuses it when the session is created. It does not know of the members that a reviser adds, or of a machine
+    that has less memory than its pool states.
+
+    :raises ResourceExhausted: with the transitions that fit.
+    """
+    spec, card = setup.spec, setup.card
+    use = ReplayUse(
+        [_settings(member) for member in members],
+        observation_size=max(member.hyperparameters.inputs(card.observation_size) for member in members),
+        action_size=card.action_size,
+        steps=spec.last_step,
+        backend=spec.backend,
+    )
+    problem = excess(use, memory_bytes=spec.memory_bytes, checkpoint_bytes=spec.checkpoint_bytes)
+    if problem:
+        raise ResourceExhausted(f"replay_size: {problem}", reason="REPLAY_TOO_LARGE")
+
+
+def _settings(member: MemberSpec) -> SacHyperparameters:
+    assert isinstance(member.hyperparameters, SacHyperparameters)
+    return member.hyperparameters
 
 
 def check_actions(algorithm: str, environment: Environment) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 from dressage.errors import InvalidArgument
 from dressage.policies import PolicyCard
 
-from dressage_trainer.backends.algorithms import algorithm_of
 from dressage_trainer.backends.device import parts_on_device
 from dressage_trainer.backends.group import (
     MemberSetup,
@@ -18,6 +19,7 @@ from dressage_trainer.backends.group import (
     action_facts,
     begin_or_resume,
     check_actions,
+    check_memory,
     divergence_warnings,
     facts_of,
     member_specs,
@@ -27,20 +29,91 @@ from dressage_trainer.backends.group import (
 )
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
-from dressage_trainer.backends.replay_memory import check_memory
 from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
+from dressage_trainer.ppo import snapshot as ppo_snapshot
+from dressage_trainer.ppo.device_collection import DeviceCollector
 from dressage_trainer.ppo.faults import Stop
 from dressage_trainer.ppo.inputs import narrowed, seen_by_networks, widened
-from dressage_trainer.ppo.interfaces import Arrays
+from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import EPSILON
-from dressage_trainer.ppo.ppo import Metrics
+from dressage_trainer.ppo.ppo import PPO, Metrics
+from dressage_trainer.ppo.vec_env import VecEnv
+from dressage_trainer.sac import snapshot as sac_snapshot
+from dressage_trainer.sac.sac import SAC
+from dressage_trainer.speed.lanes import BackgroundCompilation, PpoLanes, SacLanes
 
 _PACKAGES = ("dressage", "jax", "mujoco", "numpy")
 _DEVICE_PACKAGES = ("mujoco-warp", "warp-lang")
 _STATE = "state/"
+
+
+class Update(Protocol):
+    """The compiled updates of a group."""
+
+    compilation: BackgroundCompilation
+
+
+class Stacked(Protocol):
+    """A group in training, which stands at an update boundary between two calls of `iterate`."""
+
+    env: VecEnv
+    updates: int
+
+    def iterate(self) -> list[Metrics]:
+        """Train up to the next boundary; a row of metrics for each member."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """How an algorithm is built, saved and described."""
+
+    update: Callable[..., Any]
+    """An `Update` of ``(members, environment=, threads=)``."""
+    build: Callable[..., Stacked]
+    """A group of ``(members, environment, reward, update, steps=)``, with the environment steps of the training."""
+    snapshot: ModuleType
+    """``take``, ``restore``, ``policy_arrays`` and ``return_statistics``; of PPO ``continue_from`` too."""
+    network: Mapping[str, Any]
+    """Entries of a policy's card that describe the network."""
+
+
+def _ppo(
+    members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
+) -> Stacked:
+    return PPO(members, environment=environment, reward=reward, optimise=update)
+
+
+def _ppo_on_device(
+    members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
+) -> Stacked:
+    return PPO(members, environment=environment, reward=reward, optimise=update, collector=DeviceCollector)
+
+
+def _sac(
+    members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
+) -> Stacked:
+    return SAC(members, environment=environment, reward=reward, steps=steps, optimise=update)
+
+
+_PPO = Algorithm(update=PpoLanes, build=_ppo, snapshot=ppo_snapshot, network={})
+_SAC = Algorithm(update=SacLanes, build=_sac, snapshot=sac_snapshot, network={"squash": True, "activation": "relu"})
+
+
+def algorithm_of(name: str, *, on_device: bool = False) -> Algorithm:
+    """Return an algorithm by its name; empty: PPO.
+
+    :param on_device: whether the environments run on a device.
+    :raises InvalidArgument: for an unknown one, or one that does not collect on a device.
+    """
+    if on_device and name not in ("", "ppo"):
+        raise InvalidArgument(field="algorithm", value=name, expected="ppo, where the environments run on a device")
+    algorithm = {"": _PPO, "ppo": _PPO, "sac": _SAC}.get(name)
+    if algorithm is None:
+        raise InvalidArgument(field="algorithm", value=name, expected="ppo or sac")
+    return replace(algorithm, build=_ppo_on_device) if on_device else algorithm
 
 
 def build_groups(setup: MemberSetup, *, make_batch: Callable[..., Any], resumed: Snapshot | None = None) -> list[Group]:

@@ -28,8 +28,7 @@ from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer.evaluation.rollouts import Episode
 from dressage_trainer.lease.files import copy_from_sandbox
-from dressage_trainer.lease.pack_sandboxes import of_pack
-from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
+from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec, of_pack
 from dressage_trainer.messages import EvaluateRequest, MemberPolicy, MemberStoppedMessage
 
 _EPISODES_SECONDS = 600.0

@@ -73,7 +73,7 @@ def play(channel: Channel) -> None:
     ``weights``; with ``batched`` the episodes of parameters are played by the batched engine. A reply has ``returns``,
     ``lengths``, ``successes`` (-1 where the environment gives none) and ``paths``; or ``refused``, why the policy cannot play;
     ``damaged``, why an environment of a pack cannot be made; or ``error``, the number of the system's error. A request with
-    ``lockstep`` is one of `Lockstep.answer`, one with ``program`` one of `programs.answer`.
+    ``lockstep`` is one of `Lockstep.answer`, one with ``program`` one of `_play_program`.
     """
     environments, lockstep = Environments(), Lockstep()
     while True:
@@ -98,9 +98,7 @@ def play(channel: Channel) -> None:
 
 def _reply(request: Mapping[str, Any], environments: Environments, lockstep: Lockstep) -> dict[str, Any]:
     if "program" in request:
-        from dressage_trainer.evaluation import programs  # the engine's compiler, which other candidates do not need
-
-        return programs.answer(request)
+        return _play_program(request)
     return lockstep.answer(request) if "lockstep" in request else answer(request, environments)
 
 
@@ -153,3 +151,37 @@ def policy_of(request: Mapping[str, Any]) -> Policy:
     chosen = kind(spec.kind)
     card = chosen.card(spec, environment=request["environment"])
     return Policy(weights=chosen.weights(spec, request["parameters"]), card=card)
+
+
+def _play_program(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Play a program from each initial state.
+
+    :param request: ``environment``, ``profile``, ``program``, ``seeds`` (the states), ``recorded`` (how many of the first
+        episodes become files), ``folder`` (where to, relative to the working folder) and ``trace``: a text of the episode with
+        the lowest return, or empty.
+    :returns: the reply of `answer`, with ``trace``.
+    :raises InvalidArgument: for a program that the engine cannot run.
+    """
+    # The engine's compiler, which other candidates do not need.
+    from dressage.programs.families import SOLVED, program_task
+    from dressage.programs.trace_json import episode_json
+
+    task = program_task(request["environment"], request["profile"])
+    program, states = task.parse(request["program"]), request["seeds"]
+    outcomes = task.play(program, states)
+    returns = np.array([outcome.reward for outcome in outcomes], np.float64)
+    paths: list[str] = []
+    for index, state in enumerate(states[: request["recorded"]]):
+        path = Path(request["folder"]) / f"{index}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            episode_json(task.environment, task.profile, state, program, task.trace(program, state)), "utf-8"
+        )
+        paths.append(str(path))
+    return {
+        "returns": returns,
+        "lengths": np.array([outcome.steps for outcome in outcomes], np.int64),
+        "successes": (returns >= SOLVED).astype(np.int8),
+        "paths": paths,
+        "trace": task.worst_episode(program, states, request["trace"]) if request["trace"] else "",
+    }

@@ -30,8 +30,7 @@ from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer.lease.files import copy_from_sandbox
-from dressage_trainer.lease.pack_sandboxes import of_pack
-from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
+from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec, of_pack
 
 _PRELOAD = ("dressage_trainer.evaluation.player",)
 _LIMITS = Limits(memory_bytes=2 * GIB, file_bytes=GIB)

@@ -10,12 +10,15 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
+from dressage.envs.packs import process as pack_process
+from dressage.envs.packs.registry import PACKS
 from dressage.errors import DressageError
-from dressage.sandbox.limits import Limits
+from dressage.sandbox.gpu import gpu_access
+from dressage.sandbox.limits import Limits, simulator_limits
 from dressage.sandbox.machine import UNKNOWN, Machine
 from dressage.sandbox.pipe import MAX_BYTES, Channel
 from dressage.sandbox.process import SandboxProcess
@@ -42,6 +45,27 @@ class SandboxSpec:
     max_message_bytes: int = MAX_BYTES
     python: str = ""
     devices: tuple[Path, ...] = ()
+
+
+def of_pack(spec: SandboxSpec, pack: str, *, with_gpu: bool = False) -> SandboxSpec:
+    """Return how the same process is started with the packages of a pack.
+
+    :param with_gpu: give it the GPU of this machine, if there is one.
+    :raises FailedPrecondition: if the pack is not installed.
+    """
+    env = pack_process.variables(pack)
+    gpu = gpu_access() if with_gpu else None
+    if gpu is not None:
+        env |= {**dict(gpu.env), pack_process.DEVICE: pack_process.GPU}
+    return replace(
+        spec,
+        packages=pack_process.import_path(pack),
+        read_only=(*pack_process.readable(pack), *(gpu.read_only if gpu else ())),
+        devices=gpu.devices if gpu else (),
+        python=pack_process.interpreter(pack),
+        limits=simulator_limits(PACKS[pack].gigabytes),
+        env=tuple(sorted(env.items())),
+    )
 
 
 SpareCounts = Callable[[], Mapping[SandboxSpec, int]]

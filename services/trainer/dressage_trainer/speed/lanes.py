@@ -1,4 +1,4 @@
-"""The compiled update on several cores: members in lanes, taken by as many threads as there are cores.
+"""The compiled updates of PPO and SAC on several cores: members in lanes, taken by as many threads as there are cores.
 
 XLA runs so small a network's gradient steps on one core, whatever its thread pool's size. Members are independent, so a
 group of M is cut into lanes of equal size, which share one compiled function and run at the same time. Small minibatches
@@ -26,6 +26,8 @@ from dressage_trainer.ppo.members import MemberSpec, most_epochs
 from dressage_trainer.ppo.networks import weight_shapes
 from dressage_trainer.ppo.ppo import Coefficients, RolloutBuffer, coefficients_of, update_functions
 from dressage_trainer.ppo.train_state import Adam, TrainState, diagnostics_of, initial_adam, initial_state
+from dressage_trainer.sac import sac
+from dressage_trainer.sac.replay import Transitions
 
 _FIXED_COST = 17 * 10_800
 """Cost of a gradient step, however many members share it, in samples times weights: 17 samples of a 64 x 64 network
@@ -155,7 +157,7 @@ class BackgroundCompilation:
         return self._compiled.result()[1] if self._compiled is not None and self._compiled.done() else None
 
 
-class LaneUpdate:
+class PpoLanes:
     """Runs the updates of a group (`dressage_trainer.ppo.ppo.Optimise`), compiled once for a lane, on up to ``threads`` cores.
 
     Results are bit-equal for one number of threads.
@@ -257,3 +259,59 @@ class LaneUpdate:
 def shape_of(array: np.ndarray) -> Any:
     """Return shape and type of an array, to compile for."""
     return _shaped(array.shape, array.dtype)
+
+
+class SacLanes:
+    """Runs the gradient steps of a group (`dressage_trainer.sac.sac.Optimise`) in lanes, as `PpoLanes` runs PPO's updates.
+
+    Parameters are those of `PpoLanes`. A gradient step of SAC takes milliseconds, so that a fixed cost does not count, and
+    a member a lane is the fastest.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[MemberSpec],
+        *,
+        environment: Environment,
+        threads: int,
+        size: int = 1,
+        dtype: Any = np.float32,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._members, self._environment, self._size, self._dtype = list(members), environment, size, dtype
+        self._lanes = Lanes(len(members), size=size, threads=threads)
+        self.compilation = BackgroundCompilation(self._compile, clock)
+
+    def _compile(self) -> Any:
+        members, g = self._members[: self._size], sac.settings_of(self._members).gradient_steps
+        generators = [np.random.default_rng(0) for _ in members]
+        state = sac.first_state(members, generators, self._environment, dtype=self._dtype)
+        d, a = self._environment.observation_size, self._environment.action_size
+
+        def shape(*dims: int) -> Any:
+            return _shaped((g, self._size, members[0].hyperparameters.minibatch_size, *dims), self._dtype)
+
+        transitions = Transitions(shape(d), shape(a), shape(d), shape(), shape())
+        c = jax.tree.map(shape_of, sac.coefficients_of(members, dtype=self._dtype))
+        arguments = (jax.tree.map(shape_of, state), sac.Minibatches(transitions, shape(a), shape(a)), c)
+        number = _shaped((), np.int32)
+        with jax.enable_x64(self._dtype == np.float64):
+            lowered = sac.update_function(self._members).lower(*arguments, number, number)
+            return lowered.compile(FLOAT32_OPTIONS if self._dtype == np.float32 else None)
+
+    def __call__(
+        self, state: sac.SacState, minibatches: sac.Minibatches, coefficients: sac.Coefficients
+    ) -> sac.SacState:
+        """Run a gradient step for each minibatch. Numpy arrays in and out."""
+        update = self.compilation.result()[0]
+
+        def run(lane: slice, piece: Piece, before: Any) -> sac.SacState:
+            begun = jax.tree.map(lambda x: x[lane], state) if before is None else before
+            batches = jax.tree.map(lambda x: np.ascontiguousarray(x[:, lane]), minibatches)
+            c = jax.tree.map(lambda x: x[lane], coefficients)
+            with jax.enable_x64(self._dtype == np.float64):
+                end: sac.SacState = _block(update(begun, batches, c, np.int32(piece.first), np.int32(piece.last)))
+            return end
+
+        state = self._lanes.run(len(minibatches.noise), run)
+        return state

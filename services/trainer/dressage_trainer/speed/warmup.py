@@ -37,8 +37,7 @@ def compile_updates(message: dict[str, Any], folder: Path) -> None:
 
     from dressage_trainer.ppo.inputs import seen_by_networks
     from dressage_trainer.ppo.members import MemberSpec, group_members
-    from dressage_trainer.speed.lanes import LaneUpdate
-    from dressage_trainer.speed.sac_lanes import SacLanes
+    from dressage_trainer.speed.lanes import PpoLanes, SacLanes
 
     use_compilation_cache(str(folder))
     name, options = message["algorithm"], EnvOptions.from_dict(message["options"])
@@ -47,7 +46,7 @@ def compile_updates(message: dict[str, Any], folder: Path) -> None:
         MemberSpec(f"m{index}", complete_hyperparameters(name, values, message["environment"]), index)
         for index, values in enumerate(message["members"])
     ]
-    update, threads = SacLanes if name == "sac" else LaneUpdate, message["threads"]
+    update, threads = SacLanes if name == "sac" else PpoLanes, message["threads"]
     updates = [
         update(group, environment=seen_by_networks(environment, group[0].hyperparameters), threads=threads)
         for group in group_members(members)

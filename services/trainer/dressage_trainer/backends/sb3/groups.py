@@ -20,6 +20,7 @@ from dressage_trainer.backends.group import (
     action_facts,
     begin_or_resume,
     check_actions,
+    check_memory,
     divergence_warnings,
     facts_of,
     member_specs,
@@ -28,7 +29,6 @@ from dressage_trainer.backends.group import (
 )
 from dressage_trainer.backends.metrics import MemberMetrics
 from dressage_trainer.backends.monitor import Monitor
-from dressage_trainer.backends.replay_memory import check_memory
 from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage

@@ -1,13 +1,20 @@
-"""The policy bundle of a candidate: weights, card and ONNX file of parameters, as trained members have it; or a program."""
+"""What is stored of a candidate: its policy bundle, and the rollouts that are kept, those of the first seeds and others by
+their return.
+
+An episode depends on policy and seed only, so one that was chosen by its return is recorded by playing it again, on stock
+Gymnasium or, for a program, in the traced interpreter. Those repetitions do not count as episodes of the evaluation.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import metadata as distributions
 from pathlib import Path
 
+import numpy as np
+from dressage.api.v1 import session_pb2
 from dressage.policies import CARD_FILE, WEIGHTS_FILE, Policy, ProgramPolicy, to_onnx
 from dressage.policies.kinds import PolicySpec, kind
 from dressage.programs.families import ProgramTask
@@ -16,6 +23,7 @@ from numpy.typing import ArrayLike
 
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.requests import Task
+from dressage_trainer.evaluation.player_pool import Played
 from dressage_trainer.lease.files import put_files
 
 ONNX_FILE = "policy.onnx"
@@ -91,3 +99,61 @@ async def store_program(
 def _write(policy: Policy, folder: Path) -> None:
     policy.save(folder)
     to_onnx(policy, folder / ONNX_FILE)
+
+
+FIRST = "first"
+"""Label of the rollouts of the first seeds."""
+
+Record = Callable[[int], Awaitable[Played]]
+"""Plays and records the episode of the seed with this index."""
+
+
+def episodes_by_label(labels: Sequence[str], returns: Sequence[float]) -> dict[str, int]:
+    """Return the index of the episode of each label; of equal ones the first.
+
+    :param labels: those of ``EvaluateAssignment.kept``; ``median`` and ``nearest_mean``: the return nearest to it.
+    :param returns: at least one.
+    """
+    values = np.asarray(returns, np.float64)
+    with np.errstate(invalid="ignore"):
+        distances = {
+            "worst": values,
+            "best": -values,
+            "median": np.abs(values - np.median(values)),
+            "nearest_mean": np.abs(values - values.mean()),
+        }
+    # A return that is not a number is chosen last.
+    return {label: int(np.argmin(np.nan_to_num(distances[label], nan=np.inf))) for label in labels}
+
+
+async def store_rollouts(
+    context: AssignmentContext,
+    message: session_pb2.CandidateResult,
+    played: Played,
+    *,
+    record: Record,
+) -> None:
+    """Record what is not recorded yet, upload the rollouts that the assignment keeps and add them to the result.
+
+    A rollout is stored once, as ``candidates/{id}/rollouts/{seed}.npz`` (a program's as ``.json``), and listed once for each of
+    its labels.
+
+    :param played: all episodes, in the order of the seeds; its recorded ones are used.
+    """
+    evaluate = context.assignment.evaluate
+    chosen = [(FIRST, index) for index in range(min(evaluate.kept_rollouts, len(evaluate.seeds)))]
+    chosen += episodes_by_label(evaluate.kept, played.returns).items()
+    recorded = {index: (path, played.returns[index]) for index, path in enumerate(played.rollouts)}
+    files: dict[str, Path] = {}
+    for label, index in chosen:
+        if index not in recorded:
+            again = await record(index)
+            recorded[index] = (again.rollouts[0], again.returns[0])
+        path, value = recorded[index]
+        key = f"candidates/{message.id}/rollouts/{evaluate.seeds[index]}{path.suffix}"
+        files[key] = path
+        message.rollouts.add(
+            artifact=key, label=label, seed=evaluate.seeds[index], proposed_return=value, **{"return": value}
+        )
+    await put_files(context, files)
+    shutil.rmtree(context.scratch / "rollouts" / message.id, ignore_errors=True)
