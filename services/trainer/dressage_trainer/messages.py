@@ -281,7 +281,7 @@ def parse(message: Mapping[str, Any]) -> LearnerMessage:
     values = {}
     for item in fields(kind):
         if item.name in message:
-            values[item.name] = _checked(item.name, item.type, message[item.name])
+            values[item.name] = _parse_field(item.name, item.type, message[item.name])
     result: LearnerMessage = kind(**values)
     return result
 
@@ -301,7 +301,7 @@ def members_of(message: LearnerMessage) -> set[str]:
             return set()
 
 
-def _checked(name: str, annotation: Any, value: Any) -> Any:
+def _parse_field(name: str, annotation: Any, value: Any) -> Any:
     """Return ``value`` as the field's type, or raise `ProtocolError`."""
     kind = str(annotation)
     try:
@@ -314,26 +314,26 @@ def _checked(name: str, annotation: Any, value: Any) -> Any:
         if kind == "str":
             return str(value)[:_MAX_TEXT]
         if "MemberState" in kind:
-            return tuple(_member_state(entry) for entry in _bounded(value, _MAX_MEMBERS))
+            return tuple(_member_state(entry) for entry in _at_most(value, _MAX_MEMBERS))
         if "MemberPolicy" in kind:
-            return tuple(_member_policy(entry) for entry in _bounded(value, _MAX_MEMBERS))
+            return tuple(_member_policy(entry) for entry in _at_most(value, _MAX_MEMBERS))
     except MALFORMED as error:
         raise ProtocolError(f"the learner sent a malformed {name}: {error}") from None
     raise ProtocolError(f"the learner sent an unexpected {name}")
 
 
 def _member_state(entry: Any) -> MemberState:
-    metrics = {str(key)[:_MAX_NAME]: float(value) for key, value in _bounded(entry["metrics"], _MAX_METRICS).items()}
+    metrics = {str(key)[:_MAX_NAME]: float(value) for key, value in _at_most(entry["metrics"], _MAX_METRICS).items()}
     finite = {key: value for key, value in metrics.items() if np.isfinite(value)}
     return MemberState(member=str(entry["member"]), env_step=_count(entry["env_step"]), metrics=finite)
 
 
 def _member_policy(entry: Any) -> MemberPolicy:
-    weights = {str(name): np.asarray(array) for name, array in _bounded(entry["weights"], _MAX_TENSORS).items()}
+    weights = {str(name): np.asarray(array) for name, array in _at_most(entry["weights"], _MAX_TENSORS).items()}
     return MemberPolicy(str(entry["member"]), _count(entry["env_step"]), dict(entry["card"]), weights)
 
 
-def _bounded(values: Any, most: int) -> Any:
+def _at_most(values: Any, most: int) -> Any:
     if len(values) > most:
         raise ValueError(f"{len(values)} entries; at most {most} are allowed")
     return values

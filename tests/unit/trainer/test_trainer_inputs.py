@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from dressage.policies import Policy, PolicyCard
 from dressage.training.hyperparameters import Hyperparameters
 from dressage_trainer.messages import MemberStart, MemberTask, TrainSpec
-from dressage_trainer.ppo.inputs import LeadingObservations, narrowed, widened
+from dressage_trainer.ppo.inputs import LeadingObservations, narrow, widen
 from dressage_trainer.ppo.members import AdaptiveRates, MemberSpec
 from fake_environment import FakeBatch
 
@@ -92,15 +92,15 @@ class TestTensors:
         values = arrays.arrays(np.float32, (3, seen), elements=st.floats(-1, 1, width=32))
         weights = {"pi.0.weight": data.draw(values), "pi.0.bias": np.ones(3), "obs_mean": np.ones(seen),
                    "obs_var": np.full(seen, 4.0)}  # fmt: skip
-        wide = widened(weights, seen + hidden)
+        wide = widen(weights, seen + hidden)
         assert wide["pi.0.weight"].shape == (3, seen + hidden) and not wide["pi.0.weight"][:, seen:].any()
         assert wide["obs_var"].tolist() == [4.0] * seen + [1.0] * hidden
-        for name, value in narrowed(wide, seen).items():
+        for name, value in narrow(wide, seen).items():
             np.testing.assert_array_equal(value, weights[name])
 
     def test_a_policy_of_other_components_is_refused(self):
         with pytest.raises(InvalidArgument, match=r"start pi.0.weight: .*first 2 components"):
-            narrowed({"pi.0.weight": np.ones((3, 4))}, 2)
+            narrow({"pi.0.weight": np.ones((3, 4))}, 2)
 
     def test_more_components_than_there_are_is_refused(self):
         with pytest.raises(InvalidArgument, match=r"observation_inputs: .*at most 4, or 0 for all"):

@@ -237,11 +237,11 @@ def check_bundle(index: int, card: Mapping[str, Any], task: Task) -> None:
     seen = (card.get("observation_size") or card.get("observation_count"), card["action"].get("num_actions") or 0)
     actions = 0 if environment.num_actions else environment.action_size
     if seen != (environment.observation_size, environment.num_actions) or len(card["action"].get("low", ())) != actions:
-        shown = f"a policy of {card['environment']['id']} with {seen[0]} observations"
+        value = f"a policy of {card['environment']['id']} with {seen[0]} observations"
         expected = f"a policy for {environment.id}: {environment.observation_size} observations, " + (
             f"{environment.num_actions} discrete actions" if environment.num_actions else f"{actions} action components"
         )
-        raise InvalidArgument(field=f"candidates[{index}].bundle", value=shown, expected=expected)
+        raise InvalidArgument(field=f"candidates[{index}].bundle", value=value, expected=expected)
 
 
 # -- search
@@ -392,11 +392,11 @@ def _baseline_policy(assignment: pb.SearchAssignment, card: EnvironmentCard) -> 
         "activation": baseline.activation,
         "squash": baseline.squash,
     }
-    given = {"kind": policy.kind, "activation": policy.activation or "tanh", "squash": policy.squash}
+    stated = {"kind": policy.kind, "activation": policy.activation or "tanh", "squash": policy.squash}
     for entry, value in own.items():
         # What the numbers mean depends on these: whoever plays the result must know them.
-        if given[entry] != value:
-            raise InvalidArgument(field=f"policy.{entry}", value=given[entry], expected=f"{value!r} for {name}")
+        if stated[entry] != value:
+            raise InvalidArgument(field=f"policy.{entry}", value=stated[entry], expected=f"{value!r} for {name}")
     if not policy.hidden_sizes:
         policy.hidden_sizes.extend(baseline.hidden)
     return policy_of(policy, card)

@@ -22,7 +22,6 @@ class WatchedDeviceReward(DeviceReward):
     def __call__(
         self, memory: Mapping[str, Any], state: State, action: Any, next_state: State
     ) -> tuple[dict[str, Any], Any]:
-        """See `DeviceReward`."""
         with heartbeat():
             return super().__call__(memory, state, action, next_state)
 

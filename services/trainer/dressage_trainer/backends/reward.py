@@ -39,6 +39,5 @@ class WatchedReward(BatchReward):
         self._heartbeat = heartbeat()
 
     def __call__(self, state: State, action: NDArray[Any], next_state: State) -> RewardOutput:
-        """See `BatchReward`."""
         with self._heartbeat:
             return super().__call__(state, action, next_state)

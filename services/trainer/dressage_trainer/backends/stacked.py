@@ -35,7 +35,7 @@ from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo import snapshot as ppo_snapshot
 from dressage_trainer.ppo.device_collection import DeviceCollector
 from dressage_trainer.ppo.faults import Stop
-from dressage_trainer.ppo.inputs import narrowed, seen_by_networks, widened
+from dressage_trainer.ppo.inputs import narrow, seen_by_networks, widen
 from dressage_trainer.ppo.interfaces import Arrays, Environment, Reward
 from dressage_trainer.ppo.members import MemberSpec, group_members
 from dressage_trainer.ppo.normalizer import EPSILON
@@ -159,6 +159,7 @@ class Group:
             self._environment = seen_by_networks(batch, members[0].hyperparameters)
             # A value that is not finite stops only its member; an exception would end all.
             reward = WatchedReward(setup.module, card, rows, on_not_finite="return")
+        # The algorithm's page imports no speed work; the faster update is passed in (decision 0036).
         check_actions(spec.algorithm, self._environment)
         self._update = self._algorithm.update(members, environment=self._environment, threads=spec.threads)
         self.stacked = self._algorithm.build(members, self._environment, reward, self._update, steps=spec.last_step)
@@ -176,7 +177,7 @@ class Group:
                 self._algorithm.snapshot.continue_from(
                     self.stacked,
                     index,
-                    weights=narrowed(start.weights, self._environment.observation_size),
+                    weights=narrow(start.weights, self._environment.observation_size),
                     statistics=start.statistics,
                     keeps_value=start.keeps_value,
                 )
@@ -249,7 +250,7 @@ class Group:
         size = self._setup.card.observation_size
         return [
             MemberPolicy(
-                self.names[i], self.steps, self._policy_card(i).to_dict(), widened(arrays(self.stacked, i), size)
+                self.names[i], self.steps, self._policy_card(i).to_dict(), widen(arrays(self.stacked, i), size)
             )
             for i in map(int, np.flatnonzero(going))
         ]

@@ -45,6 +45,7 @@ def _play(request: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for start in range(0, len(seeds), size):
         part = seeds[start : start + size]
         paths = []
+        # On stock Gymnasium, not on the simulation that trained: a reward cannot forge its score (decision 0002).
         for episode in rollout(policy.act, request["environment"], part, options, batched=together):
             path = folder / f"{episode.seed}.npz"
             episode.save(path)

@@ -118,13 +118,13 @@ class Lockstep:
         return {"observations": self._episodes.observations_of(episode)}
 
     def _simulation_of(self, environment: str, options: Mapping[str, Any]) -> tuple[Simulation, int]:
-        given = EnvOptions(**options)
-        card, key = given.check(environment), (environment, repr(sorted(options.items())))
+        chosen = EnvOptions(**options)
+        card, key = chosen.check(environment), (environment, repr(sorted(options.items())))
         if self._simulation is None or key != self._key:
             if self._simulation is not None:
                 self._simulation.close()
-            self._key, self._simulation = key, lockstep(environment, given) or StockSimulation(card, given)
-        return self._simulation, given.max_episode_steps or card.max_episode_steps
+            self._key, self._simulation = key, lockstep(environment, chosen) or StockSimulation(card, chosen)
+        return self._simulation, chosen.max_episode_steps or card.max_episode_steps
 
     def _replay(self, request: Mapping[str, Any]) -> dict[str, Any]:
         actions = iter(request["actions"])

@@ -109,7 +109,7 @@ def answer(request: Mapping[str, Any], environments: Environments) -> dict[str, 
     """
     engine = environments.engine(request)
     if engine is not None:
-        return _batched(request, engine, environments)
+        return _play_batch(request, engine, environments)
     environment = environments.get(request["environment"], request["options"])
     act = policy_of(request).act
     outcomes: list[Outcome] = []
@@ -132,7 +132,7 @@ def answer(request: Mapping[str, Any], environments: Environments) -> dict[str, 
     }
 
 
-def _batched(request: Mapping[str, Any], engine: EpisodeEngine, environments: Environments) -> dict[str, Any]:
+def _play_batch(request: Mapping[str, Any], engine: EpisodeEngine, environments: Environments) -> dict[str, Any]:
     """Play all episodes at once; the rollouts to keep are recorded on stock Gymnasium."""
     played = engine.play(np.asarray(request["parameters"], np.float64)[None])
     paths: list[str] = []

@@ -168,7 +168,7 @@ class Player:
         request = {**request, "folder": self.new_folder()}
         with self.conversation():
             reply = self.ask(request)
-        return self._checked(reply, request, scratch=self._running().scratch, target=target)
+        return self._parse_reply(reply, request, scratch=self._running().scratch, target=target)
 
     @contextmanager
     def conversation(self) -> Iterator[None]:
@@ -228,7 +228,9 @@ class Player:
         shutil.rmtree((scratch / path).parent, ignore_errors=True)
         return copied
 
-    def _checked(self, reply: Mapping[str, Any], request: Mapping[str, Any], *, scratch: Path, target: Path) -> Played:
+    def _parse_reply(
+        self, reply: Mapping[str, Any], request: Mapping[str, Any], *, scratch: Path, target: Path
+    ) -> Played:
         """Check the form of what a sandboxed process sent, and return it typed."""
         count = len(request["seeds"])
         columns = [np.asarray(reply.get(name)) for name in ("returns", "lengths", "successes")]
@@ -245,11 +247,11 @@ class Player:
         )
         if paths:
             shutil.rmtree(scratch / request["folder"], ignore_errors=True)
-        known = bool((successes >= 0).all())
+        scored = bool((successes >= 0).all())
         return Played(
             returns=tuple(map(float, returns)),
             lengths=tuple(map(int, lengths)),
-            successes=tuple(map(bool, successes)) if known else (),
+            successes=tuple(map(bool, successes)) if scored else (),
             rollouts=rollouts,
             trace=str(reply.get("trace", ""))[:_MAX_TRACE],
         )

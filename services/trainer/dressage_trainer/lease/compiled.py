@@ -291,7 +291,7 @@ class CompiledCache:
         try:
             if self._closed:
                 process.kill()
-            if not code.kind.waited_for:
+            if not code.kind.waited_for:  # a training runs meanwhile, which it must not slow down (decision 0015)
                 os.setpriority(os.PRIO_PROCESS, process.pid, 19)
             process.channel.send({"kind": code.kind.folder, **code.request})
             reply = process.channel.recv(timeout=code.sandbox.limits.wall_seconds)
@@ -325,6 +325,7 @@ def _publish(code: Code, source: Path, folder: Path) -> None:
     """Copy what a process wrote, each file at once or not at all, and the marker last."""
     paths = sorted(source.rglob("*"))
     files = [path for path in paths if path.is_file()]
+    # Kernels are pickles: whoever writes here controls what sandboxed processes run (decision 0039).
     if any(path.is_symlink() for path in paths) or not 0 < len(files) <= code.kind.max_files:
         raise DressageError(f"the warm-up wrote links or {len(files)} files; expected 1 to {code.kind.max_files} files")
     if sum(path.stat().st_size for path in files) > code.kind.max_bytes:

@@ -163,8 +163,8 @@ class Sandboxes:
 
     def _take(self, spec: SandboxSpec) -> SandboxProcess | None:
         with self._lock:
-            for place, (known, process) in enumerate(self._spares):
-                if known == spec:
+            for place, (other, process) in enumerate(self._spares):
+                if other == spec:
                     del self._spares[place]
                     return process
         return None

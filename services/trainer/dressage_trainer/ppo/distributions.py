@@ -79,23 +79,19 @@ class DiagGaussian:
         self._noise = self._scaled = self._log_std = np.zeros(0)
 
     def start(self, weights: Arrays, generators: list[np.random.Generator], shape: tuple[int, int]) -> None:
-        """See `Distribution`."""
         self._log_std = weights["log_std"][:, None, None, :]
         self._noise = np.stack([g.standard_normal((*shape, self._size), dtype=self._dtype) for g in generators])
         self._scaled = self._noise * np.exp(self._log_std)
 
     def sample(self, index: int, output: np.ndarray) -> np.ndarray:
-        """See `Distribution`."""
         output += self._scaled[:, index]
         return output
 
     def for_environment(self, action: np.ndarray) -> np.ndarray:
-        """See `Distribution`."""
         clipped: np.ndarray = np.clip(action.reshape(-1, self._size), self._low, self._high)
         return clipped
 
     def log_probs(self) -> np.ndarray:
-        """See `Distribution`."""
         total: np.ndarray = -0.5 * np.square(self._noise).sum(-1) - (self._log_std + 0.5 * LOG_TWO_PI).sum(-1)
         return total
 
@@ -109,12 +105,10 @@ class Categorical:
         self._log_probs = np.zeros(0)
 
     def start(self, weights: Arrays, generators: list[np.random.Generator], shape: tuple[int, int]) -> None:
-        """See `Distribution`."""
         self._uniform = np.stack([g.random((*shape, 1)) for g in generators])
         self._log_probs = np.empty((len(generators), *shape), self._dtype)
 
     def sample(self, index: int, output: np.ndarray) -> np.ndarray:
-        """See `Distribution`."""
         log_p = log_softmax(output)
         below = np.cumsum(np.exp(log_p.astype(np.float64)), axis=-1)[..., :-1] <= self._uniform[:, index]
         action: np.ndarray = below.sum(axis=-1, keepdims=True)
@@ -123,11 +117,9 @@ class Categorical:
         return sampled
 
     def for_environment(self, action: np.ndarray) -> np.ndarray:
-        """See `Distribution`."""
         return action.reshape(-1).astype(np.int64)
 
     def log_probs(self) -> np.ndarray:
-        """See `Distribution`."""
         return self._log_probs
 
 

@@ -30,12 +30,10 @@ class LeadingObservations:
         return getattr(self._batch, name)
 
     def reset(self, seeds: Any) -> np.ndarray:
-        """See `dressage.envs.protocol.BatchEnv`."""
         observation: np.ndarray = self._batch.reset(seeds)
         return observation[:, : self.observation_size]
 
     def step(self, actions: np.ndarray) -> Any:
-        """See `dressage.envs.protocol.BatchEnv`."""
         step, inputs = self._batch.step(actions), self.observation_size
         return replace(
             step, observation=step.observation[:, :inputs], final_observation=step.final_observation[:, :inputs]
@@ -51,7 +49,7 @@ def seen_by_networks(batch: Any, hyperparameters: Hyperparameters) -> Any:
     return batch if inputs == batch.observation_size else LeadingObservations(batch, inputs)
 
 
-def widened(weights: Mapping[str, np.ndarray], observation_size: int) -> Arrays:
+def widen(weights: Mapping[str, np.ndarray], observation_size: int) -> Arrays:
     """Return a policy's tensors for whole observations: weights of 0, means of 0 and variances of 1 for what was not seen."""
     wide = dict(weights)
     for name in (*_FIRST_LAYERS, *_STATISTICS):
@@ -63,8 +61,8 @@ def widened(weights: Mapping[str, np.ndarray], observation_size: int) -> Arrays:
     return wide
 
 
-def narrowed(weights: Mapping[str, np.ndarray], inputs: int) -> Arrays:
-    """Return a policy's tensors for the components that a training sees, the inverse of `widened`.
+def narrow(weights: Mapping[str, np.ndarray], inputs: int) -> Arrays:
+    """Return a policy's tensors for the components that a training sees, the inverse of `widen`.
 
     :raises InvalidArgument: for a policy that uses other components.
     """

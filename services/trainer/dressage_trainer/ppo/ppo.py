@@ -140,6 +140,7 @@ class RolloutCollector:
         self._policy.load(weights)
         self._value.load(weights)
         self._actions.start(weights, self.generators, (t, n))
+        # One batch steps all members: collectors in lanes of their own are not faster (decision 0030).
         observations = np.empty((m, t, n, observation.shape[-1]), self._dtype)
         actions = np.empty((m, t, n, self.env.environment.action_size), self._dtype)
         raw_rewards, dones = np.empty((m, t, n)), np.zeros((m, t, n))

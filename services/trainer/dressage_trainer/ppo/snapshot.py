@@ -101,12 +101,12 @@ def continue_from(
     for name, value in ppo.weights.items():
         if name.startswith(_VALUE) and not keeps_value:
             continue
-        given = weights.get(name)
-        if given is None or given.shape != value[member].shape:
-            got = None if given is None else given.shape
+        weight = weights.get(name)
+        if weight is None or weight.shape != value[member].shape:
+            got = None if weight is None else weight.shape
             raise InvalidArgument(field=f"start {name}", value=got, expected=f"shape {value[member].shape}")
         changed = np.array(value)
-        changed[member] = given
+        changed[member] = weight
         ppo.weights[name] = changed
     moments = ppo.env.observations.moments
     arrays = moments.arrays()

@@ -258,8 +258,8 @@ class SAC:
             [g.standard_normal((2, *shape, len(self._low)), dtype=self._dtype) for g in self.batch_generators], axis=2
         )
         transitions = sampled._replace(
-            observations=self._normalised(sampled.observations),
-            next_observations=self._normalised(sampled.next_observations),
+            observations=self._normalise(sampled.observations),
+            next_observations=self._normalise(sampled.next_observations),
         )
         state = self.state._replace(active=self.state.active & ~self.env.faults.mask())
         c = coefficients_of(self.members, dtype=self._dtype)
@@ -271,7 +271,7 @@ class SAC:
         self.state = state
         self._policy.load(state.actor.weights)
 
-    def _normalised(self, observations: np.ndarray) -> np.ndarray:
+    def _normalise(self, observations: np.ndarray) -> np.ndarray:
         """Normalise (G, M, B, D)."""
         if not self._settings.normalize_observation:
             return observations

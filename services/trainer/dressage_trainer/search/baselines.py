@@ -88,7 +88,7 @@ class BaselineSearch:
                 self._tick()
             if not local["dones"][0]:
                 return True
-            better = self._evaluated(vector_of(self._task.algorithm, model), steps=env.episode_steps())
+            better = self._record(vector_of(self._task.algorithm, model), steps=env.episode_steps())
             if better is not None:
                 improved(better)
             boundary()
@@ -99,16 +99,16 @@ class BaselineSearch:
         finally:
             env.close()
 
-    def _evaluated(self, vector: Array, *, steps: int) -> Improvement | None:
+    def _record(self, vector: Array, *, steps: int) -> Improvement | None:
         """Count a training episode, evaluate the policy and return the improvement if it is one.
 
         :param steps: of the training episode.
         """
         progress = self.progress
         if self._last is None or not np.array_equal(vector, self._last[0]):
-            scores = self._played(self._threads.submit(self._scorer.score, vector[None]))
+            scores = self._wait_for(self._threads.submit(self._scorer.score, vector[None]))
             if not self._scorer.exact and float(scores.returns.mean()) > progress.best_score:
-                scores = self._played(self._threads.submit(self._scorer.confirm, vector))
+                scores = self._wait_for(self._threads.submit(self._scorer.confirm, vector))
             self._last = (vector, float(scores.returns.mean()), int(scores.lengths.sum()))
         # An unchanged policy would play the same episodes again: they count, but are not repeated.
         _, score, played = self._last
@@ -123,7 +123,7 @@ class BaselineSearch:
         )
         return better
 
-    def _played(self, future: Future[Scores]) -> Scores:
+    def _wait_for(self, future: Future[Scores]) -> Scores:
         while wait([future], timeout=_TICK_SECONDS).not_done:
             self._tick()
         return future.result()
@@ -168,8 +168,8 @@ class TrainingEnv(gymnasium.Env[Array, Any]):
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Apply an action for one time step."""
-        given = int(action) if self._card.num_actions else np.asarray(action)
-        observation, reward, terminated, truncated, _ = self._env.step(self._source.action(np.asarray(given)))
+        choice = int(action) if self._card.num_actions else np.asarray(action)
+        observation, reward, terminated, truncated, _ = self._env.step(self._source.action(np.asarray(choice)))
         self._steps += 1
         return self._flat(observation), float(reward), bool(terminated), bool(truncated), {}
 

@@ -116,9 +116,9 @@ class Search:
         """Play all episodes of all candidates, spread over the threads."""
         size = max(1, min(self._scorer.part, -(-len(parameters) // self._task.threads)))
         parts = [parameters[start : start + size] for start in range(0, len(parameters), size)]
-        return Scores.joined(self._played([self._threads.submit(self._scorer.score, part) for part in parts]))
+        return Scores.joined(self._wait_for([self._threads.submit(self._scorer.score, part) for part in parts]))
 
-    def _played(self, futures: Sequence[Future[Scores]]) -> list[Scores]:
+    def _wait_for(self, futures: Sequence[Future[Scores]]) -> list[Scores]:
         while wait(futures, timeout=_TICK_SECONDS).not_done:
             self._tick()
         return [future.result() for future in futures]
@@ -132,7 +132,7 @@ class Search:
             score = float(returns.mean())
             if score > best:
                 if not self._scorer.exact:
-                    (confirmed,) = self._played([self._threads.submit(self._scorer.confirm, vector)])
+                    (confirmed,) = self._wait_for([self._threads.submit(self._scorer.confirm, vector)])
                     returns, lengths = confirmed.returns, confirmed.lengths
                     score = float(returns.mean())
                 if score > best:

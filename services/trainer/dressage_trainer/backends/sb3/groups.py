@@ -33,7 +33,7 @@ from dressage_trainer.backends.reward import WatchedReward, fields_read
 from dressage_trainer.checkpoints import Snapshot
 from dressage_trainer.messages import MemberPolicy, MemberState, WarningMessage
 from dressage_trainer.ppo.faults import Stop
-from dressage_trainer.ppo.inputs import seen_by_networks, widened
+from dressage_trainer.ppo.inputs import seen_by_networks, widen
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec, member_streams
 from dressage_trainer.ppo.normalizer import EPSILON
@@ -94,7 +94,7 @@ class _Streams:
 
 
 class Sb3Group:
-    """See `group.TrainedGroup`."""
+    """Trains one member with Stable-Baselines3, as `group.TrainedGroup`."""
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class Sb3Group:
         weights = models.tensors(self._model, card)
         weights["obs_mean"] = np.zeros(size) if rms is None else np.array(rms.mean, np.float64)
         weights["obs_var"] = np.ones(size) if rms is None else np.array(rms.var, np.float64)
-        whole = widened(weights, card.observation_size)
+        whole = widen(weights, card.observation_size)
         return [MemberPolicy(self._member.name, self.steps, card.to_dict(), whole)]
 
     def _policy_card(self) -> PolicyCard:

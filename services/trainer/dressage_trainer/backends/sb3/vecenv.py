@@ -150,7 +150,7 @@ class StoppingNormalizer(VecNormalize):
     """`VecNormalize` that stops a member whose running variance overflows: all normalised values would be 0 from then on."""
 
     def step_wait(self) -> Any:
-        """See `VecNormalize`.
+        """Step all environments, normalised as `VecNormalize` does.
 
         :raises MemberStopped: for a variance that is not finite.
         """

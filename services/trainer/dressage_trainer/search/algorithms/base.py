@@ -96,7 +96,6 @@ class Generational(ABC):
         """Take the scores of the whole generation."""
 
     def ask(self, count: int) -> Array:
-        """See `Algorithm`."""
         if self._position == len(self._generation):
             self._begin([])
         candidates = self._generation[self._position : self._position + count]
@@ -104,7 +103,6 @@ class Generational(ABC):
         return candidates
 
     def tell(self, scores: Sequence[float]) -> None:
-        """See `Algorithm`."""
         self._scores.extend(map(float, scores))
         if len(self._scores) == len(self._generation):
             self._learn(self._scores)

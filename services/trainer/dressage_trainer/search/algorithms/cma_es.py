@@ -47,7 +47,7 @@ with _without("matplotlib", "scipy"):
 
 
 class CmaEs(Generational):
-    """See the module.
+    """Adapts the covariance of its samples, and starts again with the next seed where a run converged.
 
     :param seed: equal seeds give equal candidates.
     :param scale: the first standard deviation.

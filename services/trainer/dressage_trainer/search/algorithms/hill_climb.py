@@ -22,7 +22,7 @@ OFFSPRING = 10
 
 
 class HillClimb(Generational):
-    """See the module.
+    """Climbs from generation to generation.
 
     :param seed: equal seeds give equal candidates.
     :param scale: standard deviation of the first generation.
