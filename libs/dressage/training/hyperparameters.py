@@ -93,40 +93,44 @@ RECOMMENDED_HIDDEN_LAYERS = 3
 """Maximum number of hidden layers that a language model may choose."""
 
 
-def number(default: float | None, recommended: Range | None = None) -> Any:
-    """Declare a number with its default, and the lowest and highest value that a language model may choose."""
-    return dataclasses.field(default=default, metadata={"recommended": recommended})
+def number(default: float | None, recommended: Range | None = None, *, sb3: str = "") -> Any:
+    """Declare a number.
+
+    :param recommended: lowest and highest value that a language model may choose; None: it may not change this one.
+    :param sb3: argument of Stable-Baselines3's ``PPO`` that has the same meaning; empty: none.
+    """
+    return dataclasses.field(default=default, metadata={"recommended": recommended, "sb3": sb3})
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
     """What one member trains with; the defaults are Stable-Baselines3's, on 16 environments."""
 
-    learning_rate: float = number(3e-4, (1e-6, 3e-3))
+    learning_rate: float = number(3e-4, (1e-6, 3e-3), sb3="learning_rate")
     """Step size of Adam."""
     num_envs: int = number(16)
     """Environments from which the member collects at once."""
     # A recommendation counts steps of many environments: 16 × 16 samples are as few as 256 × 1.
-    num_steps: int = number(128, (16, 8192))
+    num_steps: int = number(128, (16, 8192), sb3="n_steps")
     """Steps per environment between two updates; an update has num_envs × num_steps samples."""
-    minibatch_size: int = number(64, (32, 8192))
+    minibatch_size: int = number(64, (32, 8192), sb3="batch_size")
     """Samples per gradient step, at most num_envs × num_steps; a last, smaller minibatch is used as SB3 uses it.
     Advantages are normalised over a minibatch, except over one of a single sample, which has no deviation."""
-    epochs: int = number(10, (3, 20))
+    epochs: int = number(10, (3, 20), sb3="n_epochs")
     """Passes over the samples in an update."""
-    discount: float = number(0.99, (0.95, 0.999))
+    discount: float = number(0.99, (0.95, 0.999), sb3="gamma")
     """Gamma."""
-    gae_lambda: float = number(0.95, (0.8, 1.0))
+    gae_lambda: float = number(0.95, (0.8, 1.0), sb3="gae_lambda")
     """Lambda of generalised advantage estimation."""
-    clip_range: float = number(0.2, (0.1, 0.4))
+    clip_range: float = number(0.2, (0.1, 0.4), sb3="clip_range")
     """Bound of the probability ratio's change."""
-    entropy_coef: float = number(0.0, (1e-4, 0.1))
+    entropy_coef: float = number(0.0, (1e-4, 0.1), sb3="ent_coef")
     """Weight of the entropy bonus."""
-    value_coef: float = number(0.5, (0.1, 2.0))
+    value_coef: float = number(0.5, (0.1, 2.0), sb3="vf_coef")
     """Weight of the value loss."""
-    max_grad_norm: float = number(0.5, (0.1, 5.0))
+    max_grad_norm: float = number(0.5, (0.1, 5.0), sb3="max_grad_norm")
     """Bound of the gradient's norm over all weights."""
-    target_kl: float | None = number(None, (0.001, 0.05))
+    target_kl: float | None = number(None, (0.001, 0.05), sb3="target_kl")
     """The update ends early once a minibatch's approximate KL exceeds 1.5 times this; None: never."""
     desired_kl: float = number(0.0)
     """Adapt the learning rate until an update changes the policy by about this mean approximate KL divergence, as RSL-RL's
@@ -231,6 +235,9 @@ def rules_of(kind: type[Hyperparameters]) -> Mapping[str, Rule]:
         if item.metadata
     }
 
+
+SB3_NAMES = {item.name: item.metadata["sb3"] for item in fields(Hyperparameters) if item.metadata.get("sb3")}
+"""Arguments of Stable-Baselines3's ``PPO``, by the hyperparameter of the same meaning."""
 
 RULES = rules_of(Hyperparameters)
 """The rule of each of PPO's hyperparameters that is a number, by name."""

@@ -12,7 +12,7 @@ from dressage.policies import PolicyCard
 from dressage.policies.bundle import tensor_shapes
 from dressage.policies.sb3_export import sb3_name
 from dressage.training import sac
-from dressage.training.hyperparameters import Hyperparameters
+from dressage.training.hyperparameters import SB3_NAMES, Hyperparameters
 from dressage.training.sac import SacHyperparameters
 from stable_baselines3 import PPO, SAC
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -64,19 +64,9 @@ def _ppo(h: Hyperparameters, env: VecEnv, *, seed: int) -> BaseAlgorithm:
     return PPO(
         "MlpPolicy",
         env,
-        learning_rate=h.learning_rate,
-        n_steps=h.num_steps,
-        batch_size=h.minibatch_size,
-        n_epochs=h.epochs,
-        gamma=h.discount,
-        gae_lambda=h.gae_lambda,
-        clip_range=h.clip_range,
-        ent_coef=h.entropy_coef,
-        vf_coef=h.value_coef,
+        **{argument: getattr(h, name) for name, argument in SB3_NAMES.items()},
         # SB3 refuses to normalise minibatches of one sample, and does not normalise a last one, as our PPO does with all.
         normalize_advantage=h.minibatch_size > 1,
-        max_grad_norm=h.max_grad_norm,
-        target_kl=h.target_kl,
         policy_kwargs={
             "activation_fn": torch.nn.Tanh,
             "net_arch": {"pi": list(h.hidden_sizes), "vf": list(h.hidden_sizes)},
