@@ -338,7 +338,7 @@ def test_successes_are_the_environments_own(tmp_path, monkeypatch):
     reply = answer(request, Environments())
     assert reply["successes"].tolist() == [0, 1, 1] and len(reply["paths"]) == 1
     stored = {**reply, "paths": []}
-    checked = Player(Sandboxes(tmp_path))._checked(
+    checked = Player(Sandboxes(tmp_path))._parse_reply(
         stored, {**request, "recorded": 0}, scratch=tmp_path, target=tmp_path
     )
     assert checked.successes == (False, True, True) and checked.lengths == (3, 3, 3)
