@@ -179,7 +179,7 @@ async def test_a_persons_broken_policy_is_theirs_to_correct(stack: Stack) -> Non
 async def test_no_model_is_an_error_with_a_remedy(stack: Stack) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         await play(stack, Author([]), model="template/v1")
-    assert "--replay" in refused.value.details() and "policy_source" in refused.value.details()
+    assert "replay a recorded session" in refused.value.details() and "policy_source" in refused.value.details()
 
 
 async def test_an_edit_replaces_the_first_candidate(stack: Stack) -> None:
