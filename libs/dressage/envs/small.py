@@ -45,6 +45,7 @@ class SmallEnv(gymnasium.Env[Any, Any]):
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Do a step; the time limit is Gymnasium's."""
         rules = self._rules
+        # All numbers of a step are drawn, used or not, so that a batch can draw an episode's ahead (decision 0074).
         draws = self.np_random.random(rules.draws_per_step) if rules.draws_per_step else ()
         reward, ended = rules.step(self._state, int(action), None, draws, 0)
         return self._observation(), float(reward), bool(ended), False, {}

@@ -42,6 +42,7 @@ class _Place:
 
 def device(function: Callable[..., Any]) -> Any:
     """Compile a function that kernels call. Its arithmetic is that of the source: no reassociation, no contraction."""
+    # No fast-math and no parallel loops: a score must be stock Gymnasium's to the bit (decision 0039).
     return njit(nogil=True, error_model="numpy")(function)
 
 

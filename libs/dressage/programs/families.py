@@ -24,6 +24,7 @@ from dressage.programs.trace_text import trace_text
 
 CORRECTED, PUBLISHED = "corrected", "llmgs-v1"
 PROFILES = (CORRECTED, PUBLISHED)
+# The published experiment reports on the states that it searched on; a corrected result must not (decision 0046).
 _FIRST_REPORT_STATE = {CORRECTED: 1_000, PUBLISHED: 0}
 _ROUNDING = {CORRECTED: 1e-9, PUBLISHED: 0.0}
 AGENT_TRACE, PROGRAM_TRACE = "agent_trace", "program_trace"
