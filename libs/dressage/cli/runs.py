@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -190,6 +189,8 @@ async def _follow(name: str, connection: Connection, *, tail: int) -> None:
     from dressage.api.v1 import session_pb2 as pb
 
     text, final = "", (pb.RUN_STATE_SUCCEEDED, pb.RUN_STATE_FAILED, pb.RUN_STATE_CANCELLED)
+    import asyncio  # not at the top: `dressage --help` imports this module
+
     while True:
         ended = (await connection.client.get_run(name)).state in final
         log = (await connection.client.read_run_log(name, tail_bytes=tail)).text
