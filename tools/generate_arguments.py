@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 Source = str | os.PathLike[str] | Callable[..., Any]
-"""Source text, a path, or a function or class of the contract."""
+"""Source text or a path; of a reward also a function or class of the contract."""
 Criteria = str | os.PathLike[str] | Sequence[str | Mapping[str, Any]]
 """A file of criteria, or titles, or objects with `title` and `description`."""
 

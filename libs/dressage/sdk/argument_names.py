@@ -86,4 +86,4 @@ def argument_path(field: str) -> str:
     return ".".join(["settings", *parts[1:]]) if len(parts) > 1 else "method"
 
 
-_ARGUMENTS = {path: argument.name for argument in SESSION for path in argument.paths}
+_ARGUMENTS = {path: argument.name for argument in SESSION for path in argument.paths if path not in METHODS}

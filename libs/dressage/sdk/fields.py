@@ -149,7 +149,7 @@ def _convert(descriptor: Any, value: Any) -> Any:
     if isinstance(value, str) and descriptor.cpp_type != FieldDescriptor.CPPTYPE_STRING:
         value = value.strip()
     if descriptor.enum_type is not None:
-        return _enum_numbers(descriptor)[value.lower()]
+        return _enum_numbers(descriptor)[str(value).lower()]
     if descriptor.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return value if isinstance(value, bool) else _TRUTH[str(value).lower()]
     if isinstance(value, bool) and (descriptor.cpp_type in _REALS or descriptor.cpp_type in _WHOLE_NUMBERS):

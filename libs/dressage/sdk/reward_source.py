@@ -46,8 +46,10 @@ def reward_source(reward: Reward) -> str:
 def source_text(source: str | os.PathLike[str], *, field: str) -> str:
     """Return source text (with a line break) as it is, or that of a path.
 
-    :raises InvalidArgument: for a file that cannot be read.
+    :raises InvalidArgument: for a file that cannot be read, or another type.
     """
+    if not isinstance(source, str | os.PathLike):
+        raise InvalidArgument(field=field, value=source, expected="source text or a path")
     if isinstance(source, str) and "\n" in source:
         return source
     return read_source(Path(source).expanduser(), field=field)

@@ -93,7 +93,7 @@ export function Artifacts({ name }: TabProps) {
           <Text size="xs" c="dimmed" mb={4}>
             All of them
           </Text>
-          <Command text={`dressage artifacts download ${name} --out files`} />
+          <Command text={`dressage artifacts get ${name} --out files`} />
         </Box>
       </Stack>
     </Panel>
