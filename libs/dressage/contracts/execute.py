@@ -78,6 +78,15 @@ def line_of(error: BaseException) -> int:
     return (lines[-1] or 0) if lines else 0
 
 
+def _hint(error: BaseException, text: str) -> tuple[str, str] | None:
+    """Return the rule that an exception breaks and the remedy; None if it has no rule of its own."""
+    if isinstance(error, UnknownField):
+        return "unknown-field", "use a field of the environment card"
+    if isinstance(error, ReadOnly):
+        return "in-place", _IN_PLACE
+    return next(((rule, remedy) for part, rule, remedy in _HINTS if part in text), None)
+
+
 def translate_error(error: BaseException, kind: type[GeneratedCodeError], *, action: str) -> GeneratedCodeError:
     """Translate an exception that generated code raised.
 
@@ -99,12 +108,8 @@ def translate_error(error: BaseException, kind: type[GeneratedCodeError], *, act
     if isinstance(error, PermissionError):
         message = f"{action} tried what the sandbox forbids; use the arguments and np only."
         return kind("sandbox", message, line=line, seen=text)
-    hints = [(rule, remedy) for part, rule, remedy in _HINTS if part in text]
-    if isinstance(error, UnknownField):
-        hints = [("unknown-field", "use a field of the environment card")]
-    elif isinstance(error, ReadOnly):
-        hints = [("in-place", _IN_PLACE)]
-    for rule, remedy in hints:
+    if (hint := _hint(error, text)) is not None:
+        rule, remedy = hint
         return kind(rule, f"{action} failed; {remedy}.", line=line, seen=text)
     return kind(
         "exception",

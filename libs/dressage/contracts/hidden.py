@@ -6,14 +6,20 @@ them. The processes of rewards, judges, policies and feedback classes need neith
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from dressage.envs.catalogue import catalogue
+from dressage.envs.catalogue import Entry, catalogue
 
-HIDDEN: tuple[Path, ...] = tuple(
-    path
-    for entry in catalogue().values()
-    # Python's compiled files contain the rules, too.
-    for path in (entry.rules_file, entry.rules_file.parent / "__pycache__", entry.trajectories)
-)
+
+def _paths(entry: Entry) -> Iterator[Path]:
+    """Yield what to hide of an environment. Each path costs time at the start of a process."""
+    if entry.trajectories.exists():
+        yield entry.trajectories
+    if entry.rules_file.exists():
+        yield entry.rules_file
+        yield entry.rules_file.parent / "__pycache__"  # Python's compiled files contain the rules, too
+
+
+HIDDEN: tuple[Path, ...] = tuple(dict.fromkeys(path for entry in catalogue().values() for path in _paths(entry)))
 """Files and folders to hide from generated code."""

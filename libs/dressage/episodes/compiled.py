@@ -72,7 +72,7 @@ class CompiledEpisodes:
             yield 0, self._draws
             return
         size = len(draws_of(self._rules, self._seeds[0], self._limit))
-        count = _MAX_DRAWS // max(1, size)
+        count = max(1, _MAX_DRAWS // max(1, size))
         for first in range(0, len(self._seeds), count):
             draws = draws_of_all(self._rules, self._seeds[first : first + count], self._limit)
             if count >= len(self._seeds):

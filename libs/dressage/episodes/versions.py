@@ -14,14 +14,19 @@ FOLDER_VARIABLE = "DRESSAGE_KERNELS"
 _PACKAGES = ("numba", "llvmlite", "numpy")
 
 
+def sources() -> list[Path]:
+    """Return the modules of this package, those of the other packages that it compiles, and those with their constants."""
+    library = Path(__file__).parents[1]
+    rules = (library / "envs" / "catalogue").glob("*/rules.py")
+    programs = (library / "programs" / part for part in ("engine", "karel", "latent", "minigrid", "search"))
+    roots = (Path(__file__).parent, *(path.parent for path in rules), *programs)
+    return sorted({library / "envs" / "rules.py", *(path for root in roots for path in root.rglob("*.py"))})
+
+
 @functools.cache
 def facts() -> str:
-    """Return a digest of this package's sources, those of the other packages that it compiles, and versions."""
-    library = Path(__file__).parents[1]
-    programs = (library / "programs" / part for part in ("engine", "karel", "latent", "minigrid", "search"))
-    roots = (Path(__file__).parent, *programs)
-    files = [*(library / "envs").rglob("rules.py"), *(path for root in roots for path in root.rglob("*.py"))]
-    sources = b"".join(path.read_bytes() for path in sorted(files))
+    """Return a digest of `sources` and versions."""
+    text = b"".join(path.read_bytes() for path in sources())
     versions = [f"{name} {metadata.version(name)}" for name in _PACKAGES]
-    values = (hashlib.sha256(sources).hexdigest(), *versions, platform.python_version(), sys.platform)
+    values = (hashlib.sha256(text).hexdigest(), *versions, platform.python_version(), sys.platform)
     return hashlib.sha256(repr(values).encode()).hexdigest()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import pytest
 from dressage.envs.cards import load_card
+from dressage.envs.catalogue import catalogue
 from dressage.envs.options import EnvOptions
 from dressage.envs.rules import RULED_IDS, rules_of
 from dressage.envs.stock import make_stock
 from dressage.episodes.choice import lockstep
 from dressage.episodes.compiled import draws_of
 from dressage.episodes.kernels import compiled_rules
+from dressage.episodes.versions import sources
 
 SEEDS = range(60)
 
@@ -179,3 +185,11 @@ def test_the_rules_as_plain_python_are_the_compiled_rules(env_id):
             rules.observe(state, row)
             np.testing.assert_array_equal(row, seen[step + 1])
             assert rules.number(state) == numbers[step + 1]
+
+
+@pytest.mark.parametrize("env_id", RULED_IDS)
+def test_the_key_of_kernels_depends_on_the_modules_that_rules_import(env_id):
+    file = catalogue()[env_id].rules_file
+    imports = [node.module for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+    own = [name for name in imports if name.startswith(("dressage.envs.catalogue", "dressage.envs.rules"))]
+    assert {file, *(Path(find_spec(name).origin) for name in own)} <= set(sources()) and own

@@ -17,7 +17,7 @@ from dressage.policies.kinds import PolicySpec, kind
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import GIB, Limits
 from dressage.sandbox.process import SandboxProcess
-from dressage_trainer.lease.compiled import CompiledCache, kernels_of
+from dressage_trainer.lease.compiled import KERNELS, UPDATES, CompiledCache, kernels_of
 from dressage_trainer.lease.sandboxes import Sandboxes, SandboxSpec
 
 pytestmark = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
@@ -129,7 +129,8 @@ def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
     assert not list((root / "kernels").glob("*/*.kernel"))
 
 
-def test_a_failed_compilation_is_not_tried_again(kernels, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "count"), [(KERNELS, 1), (UPDATES, 2)])
+def test_a_failed_compilation_is_tried_again_if_nothing_waits_for_it(kind, count, tmp_path, monkeypatch):
     tmp_path.chmod(0o700)
     cache, tries = CompiledCache(tmp_path / "cache", Sandboxes(tmp_path / "sandboxes")), []
 
@@ -138,9 +139,9 @@ def test_a_failed_compilation_is_not_tried_again(kernels, tmp_path, monkeypatch)
         raise OSError("no room")
 
     monkeypatch.setattr(cache, "_compile", fail)
-    cache.prepare_kernels("Nim-v0")
-    cache.prepare_kernels("Nim-v0")
-    assert tries == ["Nim-v0"]
+    code = replace(kernels_of("Nim-v0"), kind=kind)
+    assert [cache.prepare(code), cache.prepare(code)] == [None, None]
+    assert tries == ["Nim-v0"] * count
 
 
 def test_files_without_the_marker_are_not_used(kernels, root, tmp_path):

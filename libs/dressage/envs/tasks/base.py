@@ -45,7 +45,7 @@ class Rules:
 
 
 class DeviceDraws(Protocol):
-    """The part of numpy's generator that starts of episodes use, on a device (`dressage.envs.device_draws`)."""
+    """The part of numpy's generator that starts of episodes use, on a device (`dressage.envs.warp_env`)."""
 
     def uniform(self, low: float, high: float, size: int) -> Array:
         """Return numbers (size,) from low to high."""

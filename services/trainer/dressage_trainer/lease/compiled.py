@@ -221,12 +221,11 @@ class CompiledCache:
     def prepare(self, code: Code) -> Path | None:
         """Compile unless that was done before, and return the folder.
 
-        :returns: None if that fails or the folder cannot be trusted. This is logged, and tried once; processes then
-            compile for themselves.
+        :returns: None if that fails or the folder cannot be trusted, which is logged; processes then compile for themselves.
+            What an assignment waits for is tried once; what is compiled ahead again the next time.
         """
-        with self._locks[
-            code.kind.folder
-        ]:  # one compilation of a kind at a time: a second caller finds the first's files
+        # One compilation of a kind at a time: a second caller finds the first's files.
+        with self._locks[code.kind.folder]:
             if (folder := self.find(code)) or (code.key, code.name) in self._failed or self._sandboxes is None:
                 return folder
             began = time.monotonic()
@@ -237,7 +236,8 @@ class CompiledCache:
                 self._compile(code, folder, self._sandboxes)
                 self._prune(folder, code.kind.kept)
             except (DressageError, OSError) as error:
-                self._failed.add((code.key, code.name))
+                if code.kind.waited_for:
+                    self._failed.add((code.key, code.name))
                 if not self._closed:
                     self._log.warning("not compiled ahead", kind=code.kind.folder, name=code.name, error=str(error))
                 return None

@@ -107,7 +107,7 @@ def build_card(env_id: str, stock: Any, *, max_episode_steps: int) -> Environmen
 
 
 class CartPoleBatch:
-    """See `dressage.envs.protocol.BatchEnv`."""
+    """CartPole-v1 as a `BatchEnv`."""
 
     def __init__(
         self, card: EnvironmentCard, num_envs: int, *, options: EnvOptions, fields: Collection[str] | None
