@@ -25,7 +25,7 @@ class BudgetTracker:
 
     @property
     def has_bound(self) -> bool:
-        """Whether tokens or dollars are has_bound."""
+        """Whether tokens or dollars are bounded."""
         return bool(self._budget.tokens) or self._budget.HasField("dollars")
 
     def remaining(self) -> session_pb2.Budget:

@@ -38,7 +38,7 @@ class Listed:
         left = [case for case in benchmark.cases if case.state not in ENDED]
         if benchmark.cancelled:
             benchmark.stopped_reason = "cancelled"
-            return [case for case in left if case.session]
+            return [case for case in left if case.session and case.state]  # one without a state waits to be continued
         stage = min((case.stage for case in left), default=benchmark.stage)
         if benchmark.staged and stage > benchmark.stage > 0 and (score := gate_score(benchmark)) < benchmark.stage_gate:
             reason = f"the mean score {score:.2f} is below the gate of {benchmark.stage_gate:g}"

@@ -336,10 +336,10 @@ def _session(tx: ReadTransaction, ident: str) -> v1.Session | None:
 
 
 def _reopen(case: pb.BenchmarkCase, session: v1.Session | None, spec: v1.SessionSpec) -> None:
-    """Let a case run again if its session can continue, or if it failed before it had one."""
+    """Let a case run again if its session can continue, or if it failed without one."""
     if session is not None and can_continue(session, spec):
         case.epoch = session.epoch + 1  # whichever server is first resumes it; the others find this epoch
-    elif session is None and case.state in (v1.SESSION_STATE_FAILED, v1.SESSION_STATE_CANCELLED):
+    elif not (session and case.session) and case.state in (v1.SESSION_STATE_FAILED, v1.SESSION_STATE_CANCELLED):
         case.epoch, case.session = 0, ""
     else:
         return

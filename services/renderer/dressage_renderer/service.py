@@ -22,7 +22,7 @@ from dressage_renderer.video import RenderReport
 
 LIST = "frames.json"
 """The list of sampled frames below a prefix, which is written last."""
-FRAMES = Counter("dressage_render_frames_total", "RenderResult frames.")
+FRAMES = Counter("dressage_render_frames_total", "Rendered frames.")
 SECONDS = Histogram(
     "dressage_render_seconds",
     "Seconds that rendering and encoding one video took.",

@@ -154,3 +154,13 @@ async def test_a_deleted_session_is_named_and_not_repeated(server: Stack) -> Non
     await server.sessions.DeleteSession(session_api.DeleteSessionRequest(name="sessions/numbers-far-0"))
     last = await run(server, request(iterations=5))
     assert last.cases[1].state == v1.SESSION_STATE_FAILED and "undelete numbers-far-0" in last.cases[1].reason
+
+
+async def test_a_restored_session_counts_without_a_repetition(server: Stack) -> None:
+    await run(server, request())
+    await server.sessions.DeleteSession(session_api.DeleteSessionRequest(name="sessions/numbers-near-0"))
+    other = request(name="benchmarks/other")
+    assert (await run(server, other)).cases[0].state == v1.SESSION_STATE_FAILED
+    await server.sessions.UndeleteSession(session_api.UndeleteSessionRequest(name="sessions/numbers-near-0"))
+    assert (await run(server, other)).cases[0].state == v1.SESSION_STATE_SUCCEEDED
+    assert (await sessions(server))["numbers-near-0"].epoch == 0

@@ -236,6 +236,15 @@ def test_a_stage_begins_when_the_score_reaches_the_gate() -> None:
     assert source.ask(benchmark) == [second] and benchmark.stage == 2
 
 
+def test_a_cancelled_benchmark_continues_no_ended_session() -> None:
+    benchmark = bench_pb.Benchmark(cancelled=True)
+    benchmark.cases.add(session="sessions/ended", state=v1.SESSION_STATE_SUCCEEDED)
+    benchmark.cases.add(session="sessions/to-continue")
+    running = benchmark.cases.add(session="sessions/running", state=v1.SESSION_STATE_RUNNING)
+    benchmark.cases.add()
+    assert benchmark_table.Listed().ask(benchmark) == [running] and benchmark.stopped_reason == "cancelled"
+
+
 @pytest.mark.parametrize(
     ("limit", "old", "new", "more"),
     [

@@ -396,6 +396,8 @@ def make_workflow_engine(url: str) -> sa.Engine:
 
     @sa.event.listens_for(engine, "handle_error")
     def _repeat(context: sa.engine.ExceptionContext) -> None:
+        # DBOS retries after locks and lost connections. After a full disk the workflow's thread would end, and its row would
+        # remain PENDING until the server restarts.
         if is_transient(context.original_exception):
             context.is_disconnect = True  # `dbos._sys_db.db_retry` then retries, as on PostgreSQL
 

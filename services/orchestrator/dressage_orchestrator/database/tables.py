@@ -213,7 +213,7 @@ SPEEDS = Table(
     METADATA,
     Column(
         "environment", String(120), primary_key=True
-    ),  # and other settings that determine the speed: `durations.kind_of_run`
+    ),  # and other settings that determine the speed: `estimates.kind_of_run`
     Column("pool", String(63), primary_key=True),
     Column("steps_per_second", Float, nullable=False),
 )

@@ -103,7 +103,7 @@ _SPEED_WEIGHT = 0.3
 
 
 def record_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float) -> None:
-    """Update the running mean of the speed of a kind of training (`durations.kind_of_run`), for estimates."""
+    """Update the running mean of the speed of a kind of training (`estimates.kind_of_run`), for estimates."""
     tx.lock("speeds")
     match = (SPEEDS.c.environment == kind, SPEEDS.c.pool == pool)
     old = tx.execute(sa.select(SPEEDS.c.steps_per_second).where(*match)).one_or_none()
@@ -116,9 +116,9 @@ def record_speed(tx: Transaction, kind: str, pool: str, steps_per_second: float)
 
 
 def first_speed(tx: ReadTransaction, keys: Sequence[str], pool: str) -> float | None:
-    """Read the mean environment steps per second under the first_speed key that has a record_speed; None if none has.
+    """Read the mean environment steps per second under the first key that has a record; None if none has.
 
-    :param keys: kinds of training, the best one first_speed.
+    :param keys: kinds of training, the best one first.
     """
     match = (SPEEDS.c.environment.in_(keys), SPEEDS.c.pool == pool)
     rates = {row.environment: row.steps_per_second for row in tx.execute(sa.select(SPEEDS).where(*match))}
