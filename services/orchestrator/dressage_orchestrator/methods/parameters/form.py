@@ -100,7 +100,7 @@ class Form:
         if self.choices:
             return f"an action, an integer from 0 to {self.choices - 1}"
         if self.enforced and self.range:
-            return f"a number from {-self.range:g} to {self.range:g}. The setting range changes the range"
+            return f"a number from {-self.range:g} to {self.range:g}. The setting range changes that"
         return "a finite number"
 
     def parse(self, text: str, *, field: str) -> Values:

@@ -23,7 +23,7 @@ from dressage_orchestrator.models import TEMPLATE, USER
 
 
 def author_first(context: SessionContext) -> tuple[Code, Code | None]:
-    """Return the first reward and the code judge, if the session has one; what the caller does not set is written at once."""
+    """Return the first reward and the code judge, if the session has one; missing ones are written at the same time."""
 
     def write() -> Json:
         spec = context.spec
