@@ -16,7 +16,7 @@ import mujoco
 import numpy as np
 import pytest
 from dressage.envs import EnvOptions
-from dressage.envs.device import make_device_env
+from dressage.envs.on_device import make_device_env
 from dressage.envs.tasks import SIMULATED_IDS, task
 from dressage.envs.warp_env import KeyDraws
 from dressage.errors import InvalidArgument, Unavailable

@@ -98,12 +98,12 @@ def test_what_cannot_run_on_a_device_is_refused(tmp_path, change, words):
 
 
 def test_steps_without_space_for_contacts_are_reported(tmp_path, monkeypatch):
-    from dressage.envs import device as envs_device
+    from dressage.envs import on_device
     from dressage.envs.options import EnvOptions
     from dressage.envs.warp_env import WarpEnv
     from dressage_trainer.backends import device
 
-    assert device.make_device_env is envs_device.make_device_env
+    assert device.make_device_env is on_device.make_device_env
     monkeypatch.setattr(
         device,
         "make_device_env",

@@ -7,7 +7,7 @@ from typing import Any
 
 from dressage.contracts.device import DeviceReward, trace_reward
 from dressage.contracts.failures import RewardError
-from dressage.envs.device import make_device_env
+from dressage.envs.on_device import make_device_env
 from dressage.envs.state import State
 from dressage.sandbox.heartbeat import heartbeat
 

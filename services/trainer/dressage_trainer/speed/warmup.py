@@ -73,7 +73,7 @@ def _compile_warp(message: dict[str, Any], folder: Path) -> None:
     import jax
     import jax.numpy as jnp
     from dressage.envs import EnvOptions
-    from dressage.envs.device import make_device_env
+    from dressage.envs.on_device import make_device_env
 
     env = make_device_env(message["environment"], 1, options=EnvOptions.from_dict(message["options"]))
     carry = jax.jit(env.init)(jax.random.key(0))
