@@ -127,7 +127,9 @@ class _Pool(urllib3.PoolManager):
         """Make a request as the base class does."""
         response = super().urlopen(method, *arguments, **options)
         self._clock.observe(response.headers.get("Date"))
-        is_xml = "xml" in response.headers.get("Content-Type", "") and response.headers.get("Content-Length") != "0"
+        types = response.headers.get("Content-Type", "").split(";")
+        # Only of these does Minio make an `S3Error`.
+        is_xml = "application/xml" in types and response.headers.get("Content-Length") != "0"
         if response.status >= 300 and method != "HEAD" and not is_xml:
             response.drain_conn()
             response.release_conn()

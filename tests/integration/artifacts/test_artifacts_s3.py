@@ -36,7 +36,8 @@ def _no_settings_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 class Proxy:
     """Between the store and a client: answers according to `plan`, else forwards the request.
 
-    :ivar plan: of the next requests: a status to answer with, or "lose" to forward and drop the response.
+    :ivar plan: of the next requests: a status to answer with, "page" to answer 503 as no S3 store does, or "lose" to forward
+        and drop the response.
     """
 
     def __init__(self, target: str) -> None:
@@ -53,6 +54,9 @@ class Proxy:
                 step = outer.plan.pop(0) if outer.plan else "pass"
                 if isinstance(step, int):
                     self._answer(step, b"", {})
+                    return
+                if step == "page":
+                    self._answer(503, b"<Error/>", {"Content-Type": "text/xml"})
                     return
                 upstream = HTTPConnection(address)
                 upstream.request(self.command, self.path, body, dict(self.headers))
@@ -105,8 +109,10 @@ def quick(options: S3Options, prefix: str = "own") -> S3Store:
 
 def test_a_store_that_is_away_for_a_moment_is_asked_again(s3_server: S3Server, proxy: Proxy) -> None:
     store = quick(s3_server.options(endpoint=proxy.url))
-    proxy.plan = [503, 500, 503]
+    proxy.plan = [503, 500, "page"]
     assert store.put("a", b"1")
+    proxy.plan = [503, "page"]
+    assert [info.key for info in store.list("a")] == ["a"]
     data = os.urandom(3_000_000)
     store.put("b", data)
     proxy.seen.clear()

@@ -48,9 +48,8 @@ from dressage.programs.engine.codes import (
 _STATEMENT, _END_WHILE, _END_IF, _ELSE, _END_REPEAT = 0, 1, 2, 3, 4
 _CONDITION, _NEGATE, _SHORT, _END_SHORT = 0, 1, 2, 3
 
-CODE_SIZE = 4 * STRIDE * MAX_NODES
 STACK_SIZE = 4 * STACK
-"""Integers of the arrays that `compile_nodes` needs."""
+"""Integers of the stack that `compile_nodes` needs."""
 
 
 def workspace(nodes: int = MAX_NODES) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

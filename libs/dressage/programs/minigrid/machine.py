@@ -9,11 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from dressage.episodes.compiling import allocation_free
-from dressage.programs.engine.grammar import MINIGRID_GRAMMAR, Grammar
 from dressage.programs.engine.interpreter import Machine
 from dressage.programs.engine.playing import player
-from dressage.programs.engine.scoring import ProgramScorer, scoring_kernels
-from dressage.programs.engine.worlds import Worlds
 from dressage.programs.minigrid.cells import (
     BALL,
     BLUE,
@@ -183,10 +180,3 @@ MINIGRID_MACHINE = Machine(_begin, _perceive, _act, MAX_CALLS, CONTENTS)
 
 play = player("minigrid", MINIGRID, MINIGRID_MACHINE).play
 """Play a program in every variation."""
-
-
-class MinigridScorer(ProgramScorer):
-    """Scores programs in variations of a Minigrid task."""
-
-    def __init__(self, worlds: Worlds, grammar: Grammar = MINIGRID_GRAMMAR) -> None:
-        super().__init__(worlds, grammar, scoring_kernels("minigrid", MINIGRID_MACHINE))

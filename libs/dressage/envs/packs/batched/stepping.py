@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +182,3 @@ def _reply(stepper: Stepper, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _visible(seen: Seen) -> dict[str, Any]:
     return {"observation": seen.observation, "fields": dict(seen.fields)}
-
-
-def names_of(parts: Sequence[tuple[str, int]]) -> list[str]:
-    """Return one name for each number of an observation."""
-    return [name if size == 1 else f"{name}_{index}" for name, size in parts for index in range(size)]
