@@ -16,7 +16,7 @@ from dressage.api.v1 import maintenance_service_pb2 as pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import DirectoryStore
 from dressage.errors import FailedPrecondition, Unavailable
-from dressage_orchestrator.database import executors, idempotency, retention, sessions
+from dressage_orchestrator.database import benchmarks, executors, idempotency, retention, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.database.tables import BENCHMARKS, METADATA, SESSIONS
 from dressage_orchestrator.launch.local import LocalLauncher
@@ -215,6 +215,14 @@ def test_request_ids_of_benchmarks_under_way_are_kept(house: House) -> None:
     with house.database.begin() as tx:
         assert idempotency.find_request(tx, "CreateSession", "benchmarks/b-1/1", v1.Session()) == "sessions/x"
         assert idempotency.find_request(tx, "CreateSession", "benchmarks/b-2/1", v1.Session()) is None
+
+
+def test_a_benchmark_that_continues_meanwhile_is_kept(house: House) -> None:
+    with house.database.begin() as tx:
+        use_benchmark(tx, "b-1", [], ended=True)
+        benchmarks.change(tx, "benchmarks/b-1", lambda entry: entry.ClearField("end_time"))
+        assert retention.delete_benchmark(tx, "benchmarks/b-1") == 0
+        assert benchmarks.pending(tx) == ["benchmarks/b-1"]
 
 
 def test_one_of_several_servers_holds_the_lease(house: House) -> None:

@@ -234,8 +234,9 @@ def benchmarks_without_sessions(tx: ReadTransaction, moment: int) -> list[str]:
 
 
 def delete_benchmark(tx: Transaction, name: str) -> int:
-    """Delete a benchmark's row."""
-    return _rows(tx, sa.delete(BENCHMARKS).where(BENCHMARKS.c.id == name.partition("/")[2]))
+    """Delete a benchmark's row, unless a request has continued the benchmark meanwhile."""
+    match = (BENCHMARKS.c.id == name.partition("/")[2], BENCHMARKS.c.ended.is_(True))
+    return _rows(tx, sa.delete(BENCHMARKS).where(*match))
 
 
 def _ended(tx: Transaction, session: str, before: int) -> Any:
