@@ -140,8 +140,10 @@ def restrict(
     try:
         out_of_sight = frozenset(path.resolve() for path in hidden)
         above = frozenset(parent for path in out_of_sight for parent in path.parents)
-        for path in map(Path.resolve, read_only):
-            if not out_of_sight.intersection(path.parents):
+        folders = frozenset(path.resolve() for path in read_only)
+        for path in folders:
+            # The rules of a folder above it cover a path, or hide it.
+            if not (out_of_sight | folders).intersection(path.parents):
                 _add_read_rules(libc, ruleset, path, out_of_sight, above)
         for path in devices:
             _add_rule(libc, ruleset, path, _DEVICE & files)

@@ -107,6 +107,16 @@ def test_read_only_folders(inside, tmp_path_factory):
     assert inside(source, read_only=[folder])["error"] == "PermissionError"
 
 
+def test_a_hidden_file_stays_hidden_below_folders_that_contain_each_other(inside, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("package")
+    (folder / "part").mkdir()
+    for name in ("open", "secret"):
+        (folder / "part" / name).write_text("code")
+    places = dict(read_only=[folder, folder / "part"], hidden=[folder / "part" / "secret"])
+    assert inside(f"out['text'] = open('{folder}/part/open').read()", **places)["out"]["text"] == "code"
+    assert inside(f"open('{folder}/part/secret')", **places)["error"] == "PermissionError"
+
+
 def test_environment_and_processors_are_as_asked(inside):
     cpu = min(os.sched_getaffinity(0))
     source = "import os; out['flags'] = os.environ['XLA_FLAGS']; out['cpus'] = sorted(os.sched_getaffinity(0))"
