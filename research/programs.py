@@ -343,22 +343,6 @@ def _effort(analysis: Analysis, rows: Sequence[Success]) -> list[str]:
     return ["## Effort", "", about, "", *table(head, lines), ""]
 
 
-def successes_csv(rows: Sequence[Success]) -> str:
-    """Return one line for each environment, method and number of programs evaluated."""
-    names = ("reached", "solved", "best")
-    head = ["environment", "method", "runs", "programs"]
-    head += [column for name in names for column in (name, f"{name}_low", f"{name}_high")]
-    return report.csv_text(head, (line for row in rows for line in _csv_rows(row)))
-
-
-def _csv_rows(row: Success) -> list[list[object]]:
-    lines = []
-    for programs, *values in zip(row.curve.programs, row.curve.reached, row.curve.solved, row.curve.best, strict=True):
-        numbers = [round(part, 6) for value in values for part in (value.value, value.low, value.high)]
-        lines.append([row.environment, row.method, row.runs, round(float(programs)), *numbers])
-    return lines
-
-
 def draw_successes(rows: Sequence[Success], folder: Path) -> dict[str, Path]:
     """Write a picture for each environment of searches over programs; none without matplotlib.
 

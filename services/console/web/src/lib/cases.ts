@@ -5,7 +5,7 @@ export type Case = { intent: string; environment: string; category: string; diff
 export type Cases = { cases: Case[]; problems: string[] }
 
 export const COLUMNS = ['env_id', 'instruction', 'category', 'difficulty'] as const
-export const MOST_CASES = 1000
+export const MOST_CASES = 5000
 const FIELDS = ['intent', 'environment', 'category', 'difficulty']
 const MOST_PROBLEMS = 5
 
