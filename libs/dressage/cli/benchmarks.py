@@ -23,6 +23,7 @@ from dressage.experiments import files, machine
 from dressage.experiments.collector import Collector
 from dressage.experiments.records import Record, ResultFolder, environment_label, limits_of
 from dressage.local.connection import Connection, ServerOptions, execute, refuse_unusable
+from dressage.sdk.argument_names import option_names
 from dressage.sdk.results import state_name
 from dressage.sdk.specs import make_spec
 from dressage.sdk.texts import counted, duration, mean_text, short
@@ -79,7 +80,8 @@ def bench(path: Path | None, server: ServerOptions, cases: CaseOptions, options:
         folder.mkdir(parents=True, exist_ok=True)
         if plan is not None:
             results.set_order(plan.environments, plan.methods)
-    outcome = execute(server, work, start="full")
+    with option_names():
+        outcome = execute(server, work, start="full")
     if options.detach and outcome.benchmark is not None:
         if options.as_json:
             output.print_json({"benchmark": output.message_dict(outcome.benchmark)})
@@ -107,7 +109,9 @@ def read_plan(path: Path, cases: CaseOptions, options: BenchOptions) -> files.Pl
         _refuse_case_options(cases, options)
         plan = files.read_matrix(path)
     else:
-        plan = files.read_cases(path, template(cases))
+        with option_names():  # not around files: their errors name what stands in them
+            shared = template(cases)
+        plan = files.read_cases(path, shared)
         plan.request.staged, plan.request.stage_gate = options.staged, options.gate
     plan.request.parallel = options.parallel or 0
     return plan

@@ -172,7 +172,6 @@ def bench(
     `dressage report` compares; cases from CSV and JSON also get a report with success rates, scores, cost and learning curves.
     """
     from dressage.cli import benchmarks
-    from dressage.sdk.argument_names import option_names
 
     chosen = benchmarks.BenchOptions(
         staged=staged,
@@ -184,9 +183,7 @@ def bench(
         as_json=common.as_json,
     )
     server = common.server(api_base=options.get("api_base"))
-    with option_names():
-        code = benchmarks.bench(file, server, options, chosen)
-    raise typer.Exit(code)
+    raise typer.Exit(benchmarks.bench(file, server, options, chosen))
 
 
 @grouped

@@ -283,6 +283,14 @@ def test_an_environment_is_named_by_its_id_everywhere(server: Background, name: 
     assert server.fake.requests["Elicit"][-1].environment == "environments/Hopper-v5"
 
 
+def test_errors_of_a_benchmark_name_the_option_or_the_file(server: Background, capsys: pytest.CaptureFixture[str]):
+    (Path.cwd() / "seeds.yaml").write_text("name: c\nenvironments: [CartPole-v1]\nmethods: [{name: a}]\n")
+    (Path.cwd() / "cases.csv").write_text("env_id,instruction\nHopper-v5,hop\n")
+    assert (invoke(["bench", "seeds.yaml"]), invoke(["bench", "cases.csv", "--set", "speed=1"])) == (1, 1)
+    file, option = capsys.readouterr().err.splitlines()
+    assert file.startswith("error: seeds.yaml: runs: missing") and option.startswith("error: --set speed: ")
+
+
 def test_a_watch_as_json_is_an_array_of_events(server: Background, capsys: pytest.CaptureFixture[str]):
     assert invoke([*RUN, "--detach", "--json"]) == 0
     capsys.readouterr()

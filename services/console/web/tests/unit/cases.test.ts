@@ -36,7 +36,7 @@ describe('cases from a file', () => {
     expect(parseCases('[{"intent": 3}]', KNOWN).problems[0]).toMatch(/^case 1: expected texts/)
     expect(parseCases('[', KNOWN).problems[0]).toMatch(/^not JSON/)
     const many = `env_id,instruction\n${'Hopper-v5,hop\n'.repeat(MOST_CASES + 1)}`
-    expect(parseCases(many, KNOWN)).toMatchObject({ cases: [], problems: ['1001 cases; expected at most 1000.'] })
+    expect(parseCases(many, KNOWN)).toMatchObject({ cases: [], problems: [`${MOST_CASES + 1} cases; expected at most ${MOST_CASES}.`] })
   })
 
   it('of an empty text are none, without a complaint', () => {
