@@ -219,7 +219,7 @@ async def test_searches_without_a_model(stack: Stack) -> None:
         assert session.state == v1.SESSION_STATE_SUCCEEDED and session.report.mean >= 475
         assert len(session.report.returns) == 100 and session.goal == "a mean return of 475"
         warnings = [event.warning for event in events if event.HasField("warning")]
-        assert [entry.reason for entry in warnings] == ["INTENT_IGNORED"] and "--model" in warnings[0].message
+        assert [entry.reason for entry in warnings] == ["INTENT_IGNORED"] and "choose a model" in warnings[0].message
         assert session.episodes == iterations[0].parameters.search.episodes == 20 * session.candidates
         assert any(event.HasField("search_improved") for event in events)
         assert list(iterations[0].parameters.values) == list(iterations[0].parameters.search.best_parameters)
