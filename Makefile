@@ -72,7 +72,7 @@ test-all: ## Run all tests but the long proofs, with MuJoCo Warp, an environment
 	@for part in egl prometheus nginx postgresql faketime; do tools/system-packages $$part; done
 	@PATH="$(CURDIR)/.tools/bin:$$PATH" $(RUN)/dressage envs install robotics
 	@$(call CONSOLE,unit)
-	$(RUN)/pytest -m "not slow and not cluster" -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
+	$(RUN)/pytest -m "not slow and not cluster" -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations-table build/durations.tsv
 	$(MAKE) chaos SEEDS=0-2 RESULTS=build/chaos-of-test-all.jsonl
 
 test-slow: ## Run long proofs; docs/ records their results

@@ -5,11 +5,13 @@ Hypothesis takes the same examples each time, without deadlines, because machine
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.durations import seconds_by_test, write_table
 from tests.extended import is_extended
 
 settings.register_profile(
@@ -23,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--fuzz-requests", type=int, default=12, help="requests to each RPC in tests/integration/fuzz (default: 12)"
     )
+    parser.addoption("--durations-table", type=Path, help="file for the time of each test, such as build/durations.tsv")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -41,8 +44,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("extended")
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the tests that ran once more, each with the cause of its first failure (`--reruns`)."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """List the tests that ran once more, each with the cause of its first failure (`--reruns`); write the times of all."""
+    if path := config.option.durations_table:
+        reports = [
+            report for group in terminalreporter.stats.values() for report in group if hasattr(report, "duration")
+        ]
+        seconds = seconds_by_test((report.nodeid, report.duration) for report in reports)
+        write_table(path, seconds, heading=f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores")
     for report in terminalreporter.stats.get("rerun", ()):
         crash = getattr(report.longrepr, "reprcrash", None)
         cause = crash.message.partition("\n")[0] if crash else str(report.longrepr).strip().rpartition("\n")[2]
