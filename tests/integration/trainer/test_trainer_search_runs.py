@@ -237,7 +237,7 @@ def test_bad_assignments_end_in_results_and_the_next_is_served(tmp_path):
         (
             "algorithm: invalid value (got 'annealing')",
             "policy.kind: invalid value (got 'table')",
-            "seeds: invalid value (got [])",
+            "seeds: must contain at least 1 item(s) (got 0 entries)",
         ),
         strict=False,
     ):
