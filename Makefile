@@ -65,7 +65,7 @@ test: ## Run the tests of every change (at most 10 minutes on 2 cores); `make te
 	@$(SYNC) --group dev --group reference --group console
 	@for part in egl prometheus nginx postgresql; do tools/system-packages $$part; done
 	@$(call CONSOLE,unit)
-	$(RUN)/pytest -n 2 --dist worksteal --maxprocesses 2 --durations 15
+	$(RUN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --maxprocesses 2 --durations 15
 
 test-all: ## Run all tests but the long proofs, with MuJoCo Warp, an environment pack and a few seeds of `make chaos` (about an hour on 2 cores)
 	@$(SYNC) --group dev --group reference --group console --extra warp
