@@ -21,9 +21,7 @@ def test_the_list_names_tests_that_exist(name: str) -> None:
     nodes = ast.walk(ast.parse(source.read_text()))
     functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     pattern = test.partition("[")[0] or "*"
-    assert any(
-        name.startswith("test_") and (pattern[0] == "*" or fnmatch.fnmatchcase(name, pattern)) for name in functions
-    )
+    assert any(name.startswith("test_") and fnmatch.fnmatchcase(name, pattern) for name in functions)
 
 
 def test_every_entry_states_what_remains_covered() -> None:
