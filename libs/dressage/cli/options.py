@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_t
 
 import typer
 
-from dressage.api.arguments import SESSION, STEER, Argument
+from dressage.api.arguments import SESSION, STEER
+from dressage.argument import Argument
 from dressage.places import FOLDERS
 from dressage.places import data_dir as folder_in_use
 

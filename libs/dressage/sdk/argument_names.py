@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from dressage.api.arguments import METHODS, SESSION, Argument
+from dressage.api.arguments import METHODS, SESSION
+from dressage.argument import Argument
 from dressage.errors import InvalidArgument
 
 _SPECS = ("spec", "template")

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dressage.api.arguments import SESSION, Argument
+from dressage.api.arguments import SESSION
 from dressage.api.v1 import event_pb2
 from dressage.api.v1 import session_pb2 as pb
+from dressage.argument import Argument
 from dressage.client import Client
 from dressage.client.loop import LoopThread
 from dressage.local.connection import Connection, ServerOptions, Start, connect, refuse_unusable

@@ -10,8 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from dressage import errors
-from dressage.api.arguments import SESSION, Argument
+from dressage.api.arguments import SESSION
 from dressage.api.v1 import session_pb2 as pb
+from dressage.argument import Argument
 from dressage.client.names import environment_name
 from dressage.sdk import methods
 from dressage.sdk.arguments import by_role
