@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,12 @@ async def under_way(stub: Any) -> v1.Run:
             await asyncio.sleep(0.1)
 
 
+def checkpoints(folder: Path) -> list[str]:
+    """Checkpoints that the server has recorded, from which another attempt begins."""
+    with closing(sqlite3.connect(f"file:{folder / 'dressage.db'}?mode=ro", uri=True)) as database:
+        return [key for (key,) in database.execute("SELECT checkpoint FROM assignments WHERE checkpoint != ''")]
+
+
 def good_and_slow(task: agent_pb.Task) -> agent_pb.TaskResult:
     result = author(task)
     if task.HasField("reward_author"):
@@ -78,7 +85,9 @@ async def test_kill_9_in_training(stack: Stack) -> None:
         await stub.CreateSession(pb.CreateSessionRequest(spec=session_spec, session_id="crash"))
         run = await under_way(stub)
         assert run.attempt == 1
-        trainers = await until(lambda: psutil.Process(first.pid).children(recursive=True))
+        await until(lambda: checkpoints(folder) == ["checkpoints/5.safetensors"])
+        trainers = psutil.Process(first.pid).children(recursive=True)
+        assert trainers
         os.kill(first.pid, 9)
         first.wait()
         killed = time.time()
