@@ -7,7 +7,6 @@ asynchronous iterators that fetch page after page as they are consumed.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -27,7 +26,7 @@ from dressage.api.v1 import session_pb2 as session_pb
 from dressage.api.v1 import session_service_pb2 as sessions_pb
 from dressage.api.v1 import session_service_pb2_grpc as sessions_grpc
 from dressage.client import names
-from dressage.client.calls import CHANNEL_OPTIONS, Caller, CallPolicy
+from dressage.client.calls import CHANNEL_OPTIONS, Caller, CallPolicy, some_request_id
 from dressage.client.discovery import find_local_server, local_token
 from dressage.client.downloads import relative_path, write_whole
 from dressage.client.endpoints import Endpoint, Trust
@@ -117,7 +116,7 @@ class AsyncClient:
     ) -> session_pb.Session:
         """Starts a session; its environment may be given by its id alone."""
         request = sessions_pb.CreateSessionRequest(
-            spec=names.with_full_names(spec), session_id=session_id, request_id=_request_id(request_id)
+            spec=names.with_full_names(spec), session_id=session_id, request_id=some_request_id(request_id)
         )
         session: session_pb.Session = await self._caller.unary(self._sessions.CreateSession, request, patient=True)
         return session
@@ -171,7 +170,7 @@ class AsyncClient:
             name=names.session_name(session),
             additional_iterations=additional_iterations,
             budget=budget,
-            request_id=_request_id(request_id),
+            request_id=some_request_id(request_id),
         )
         answer: session_pb.Session = await self._caller.unary(self._sessions.ResumeSession, request)
         return answer
@@ -202,7 +201,7 @@ class AsyncClient:
             criteria=criteria,
             rebase_to=rebase_to,
             from_parent=from_parent,
-            request_id=_request_id(request_id),
+            request_id=some_request_id(request_id),
         )
         await self._caller.unary(self._sessions.SteerSession, request)
 
@@ -214,7 +213,7 @@ class AsyncClient:
         :param iteration: the one that is meant; 0: whichever waits.
         """
         request = sessions_pb.ApproveSessionRequest(
-            name=names.session_name(session), iteration=iteration, note=note, request_id=_request_id(request_id)
+            name=names.session_name(session), iteration=iteration, note=note, request_id=some_request_id(request_id)
         )
         answer: session_pb.Session = await self._caller.unary(self._sessions.ApproveSession, request)
         return answer
@@ -346,7 +345,7 @@ class AsyncClient:
         How all labels agree with the judges' scores is the session's ``label_agreement``.
         """
         request = sessions_pb.LabelRolloutRequest(
-            rollout=rollout, score=score, comment=comment, request_id=_request_id(request_id)
+            rollout=rollout, score=score, comment=comment, request_id=some_request_id(request_id)
         )
         response: sessions_pb.LabelRolloutResponse = await self._caller.unary(self._sessions.LabelRollout, request)
         return response.judgment
@@ -444,7 +443,7 @@ class AsyncClient:
             staged=staged,
             stage_gate=stage_gate,
             parallel=parallel,
-            request_id=_request_id(request_id),
+            request_id=some_request_id(request_id),
         )
         benchmark: benchmarks_pb.Benchmark = await self._caller.unary(
             self._benchmarks.CreateBenchmark, request, patient=True
@@ -499,7 +498,3 @@ class AsyncClient:
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
-
-
-def _request_id(request_id: str | None) -> str:
-    return request_id if request_id is not None else uuid.uuid4().hex

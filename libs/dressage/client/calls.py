@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -28,6 +29,11 @@ RATE_LIMITED = "RATE_LIMITED"
 """Reason of a call that the server did not begin because the caller made too many."""
 
 _MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+
+def some_request_id(request_id: str | None) -> str:
+    """Return the caller's request id, or a new one, which is the same in every attempt of the call."""
+    return request_id if request_id is not None else uuid.uuid4().hex
 
 
 @dataclass(frozen=True)
