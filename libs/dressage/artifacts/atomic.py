@@ -49,11 +49,13 @@ def write(path: Path, fill: Callable[[BinaryIO], None], *, if_absent: bool = Fal
     :return: whether the file was written.
     """
     make_private_folder(path.parent)
+    # In the same folder: a rename from another file system is a copy, of which readers see a part.
     descriptor, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             fill(file)
             file.flush()
+            # An explicit mode: a umask would also change what a caller's own program writes (decision 0054).
             os.fchmod(file.fileno(), PRIVATE_FILE)
             if synced:  # what was promised survives a power failure (decision 0053)
                 os.fsync(file.fileno())

@@ -188,6 +188,7 @@ class S3Client:
 
         :raises MinioException: for a refusal.
         """
+        # MD5 because S3 verifies it: a guard against damage, not against an attacker.
         digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         every = {**(headers or {}), "Content-MD5": digest}
         url = self.presign(method, name, headers=every, seconds=_REQUEST_SECONDS, query=query)
@@ -232,6 +233,7 @@ class S3Client:
         }
         text = "&".join(f"{key}={quote(value, safe='')}" for key, value in sorted(parameters.items()))
         lines = "".join(f"{key}:{' '.join(value.split())}\n" for key, value in sorted(signed.items()))
+        # Unsigned, because a URL is presigned before its body exists.
         canonical = f"{method}\n{url.path}\n{text}\n{lines}\n{names}\nUNSIGNED-PAYLOAD"
         scope = parameters["X-Amz-Credential"].partition("/")[2]
         digest = hashlib.sha256(canonical.encode()).hexdigest()

@@ -191,8 +191,10 @@ def examine_judge(
                 begin = time.thread_time()  # processor time: another program's load does not make a judge slow
                 result = run_judge(module, trajectory)
                 slowest = max(slowest, (time.thread_time() - begin) * 1e3)
+                # Twice: a judgment that is repeated after a crash must have the same score.
                 if run_judge(module, trajectory) != result:
                     raise JudgeError("deterministic", "the same trajectory gave another result; keep no state.")
+                # Judgments of several rollouts average their criteria by name.
                 criteria = criteria or set(result.criteria)
                 if set(result.criteria) != criteria:
                     message = "the criteria must have the same names for every trajectory."

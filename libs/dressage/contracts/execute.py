@@ -129,6 +129,7 @@ def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCode
             return function(*arguments)
     except Exception as error:
         raise translate_error(error, kind, action=action) from error
+    # Not an `Exception`: it would end the process without a report.
     except SystemExit as error:
         raise kind(
             "exception", f"{action} tried to end the process.", line=line_of(error), seen="SystemExit"

@@ -135,6 +135,7 @@ class DataEngine:
         self.live |= {name: np.zeros(count) for name in self._numbers}
         self._actions = np.zeros((count, model.nu))
         self._state_size = mujoco.mj_stateSize(model, _STATE)
+        # One less, because the calling thread takes blocks as well.
         helpers = min(num_threads, -(-count // _BLOCK)) - 1
         self._helpers = helpers
         self._pool = ThreadPoolExecutor(helpers, thread_name_prefix="simulate") if helpers > 0 else None
@@ -167,6 +168,7 @@ class DataEngine:
 
     def _work(self, blocks: Iterator[list[int]], count: int, failed: list[int]) -> None:
         model, step, post = self._model, mujoco.mj_step, mujoco.mj_rnePostConstraint
+        # Of all threads: under the interpreter's lock a list's iterator gives each item to one of them.
         for block in blocks:
             for row in block:
                 data = self._datas[row]

@@ -98,6 +98,7 @@ class MujocoBatch:
                 truncated | diverged,
             )
             for name, array in after.items():
+                # The last good state: a value that is not finite must not reach rewards and statistics.
                 array[diverged] = before[name][diverged]
         for name, tracker in self._trackers.items():
             after[name] = tracker.step(before, after)

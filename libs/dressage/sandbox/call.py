@@ -87,5 +87,6 @@ def run(
             if ended.kind == "starved":
                 message = f"the machine is overloaded: {ended.reason}. End other programs, or try again later"
                 raise DeadlineExceeded(message, reason="MACHINE_OVERLOADED") from None
+            # A signal that no limit explains came from outside; blamed on the code, its author would mend what works.
             outside = ended.kind == "killed" and not ended.bound and -ended.code in _ENDING_SIGNALS
             raise SandboxFailure(ended.kind, ended.reason, ended.stderr_tail, outside=outside) from None

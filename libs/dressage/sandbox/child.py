@@ -32,6 +32,7 @@ def main() -> None:
         lock_down(config)
     except OSError as error:
         print(f"the sandbox could not be set up: {error}", file=sys.stderr, flush=True)
+        # At once: nothing of this process may run on without the barriers.
         os._exit(EXIT_NO_SANDBOX)
 
     import importlib
@@ -55,6 +56,7 @@ def main() -> None:
         getattr(importlib.import_module(module_name), function_name)(channel)
     except MemoryError:
         sys.stderr.flush()
+        # Not `print`, which may need memory itself.
         os.write(2, b"MemoryError: out of memory\n")
         os._exit(EXIT_NO_MEMORY)
     channel.close()

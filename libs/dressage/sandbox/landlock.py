@@ -148,6 +148,7 @@ def restrict(
         for path in devices:
             _add_rule(libc, ruleset, path, _DEVICE & files)
         _add_rule(libc, ruleset, scratch, _SCRATCH & files)
+        # The kernel requires it of a process without privileges: a setuid program would escape the rules.
         if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS) failed")
         _check(libc.syscall(_RESTRICT_SELF, ruleset, 0), "landlock_restrict_self")

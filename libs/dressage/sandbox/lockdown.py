@@ -96,6 +96,7 @@ def set_limits(limits: Mapping[str, Any]) -> None:
     for which, value in bounds:
         hard = resource.getrlimit(which)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        # The hard limit, too: a process may raise a soft one by itself.
         resource.setrlimit(which, (value, value))
     if limits["cpu_seconds"] is not None:
         seconds = int(limits["cpu_seconds"])
@@ -125,6 +126,7 @@ def lock_down(config: Mapping[str, Any]) -> None:
     :raises OSError: a restriction failed; the caller must end the process.
     """
     die_with_parent(int(config["parent"]))
+    # Before Landlock, behind which /proc can only be read.
     prefer_for_oom_kill()
     if config["cpus"] is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(config["cpus"]))

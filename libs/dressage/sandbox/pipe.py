@@ -30,9 +30,11 @@ _HEADER = struct.Struct("<4sIQ")
 _ALIGN = 64
 _CHUNK = 1 << 20
 _MAX_DIMENSIONS = 8
+# The reader recurses: nesting without a bound would end it.
 _MAX_DEPTH = 64
 _SMALL = 4096
 _MAX_VIEWS = 64
+# Numbers only: an array of objects could be read by unpickling alone.
 _DTYPES = frozenset({"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"})
 _RESERVED = frozenset({"$array", "$bytes"})
 
@@ -190,6 +192,7 @@ def _restore_array(reference: Any, payload: bytearray) -> Any:
         case [str(name), list(shape), int(offset)] if name in _DTYPES and _is_count(offset):
             if len(shape) <= _MAX_DIMENSIONS and all(_is_count(extent) for extent in shape):
                 dtype = np.dtype(name)
+                # In integers of Python, which hostile extents cannot make overflow.
                 count = math.prod(shape)
                 if offset + count * dtype.itemsize <= len(payload):
                     return (

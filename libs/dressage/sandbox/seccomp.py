@@ -154,6 +154,7 @@ def build_filter(machine: Machine, pid: int) -> list[Instruction]:
     numbers = machine.numbers
     program = [
         Instruction(_LD_W_ABS, 0, 0, _OFF_ARCH),
+        # Calls of another ABI have other numbers, which the rest of the filter would take for harmless ones.
         Instruction(_JEQ, 1, 0, machine.audit_arch),
         _return(_RET_KILL_PROCESS),
         Instruction(_LD_W_ABS, 0, 0, _OFF_NR),
@@ -164,6 +165,7 @@ def build_filter(machine: Machine, pid: int) -> list[Instruction]:
     program += _when(numbers["kill"], _one_of(0, (pid,)))
     program += _when(numbers["tgkill"], _one_of(0, (pid,)))
     program += _when(numbers["prlimit64"], _prlimit_rule(pid))
+    # Otherwise it could outlive its parent, or let another process trace it.
     program += _when(numbers["prctl"], _none_of(0, (_PR_SET_PDEATHSIG, _PR_SET_PTRACER)))
     # Asynchronous I/O can send any signal to any process of the same user.
     program += _when(numbers["fcntl"], _none_of(1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX)))

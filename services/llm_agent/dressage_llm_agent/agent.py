@@ -111,6 +111,7 @@ class Agent:
             if not isinstance(inner, author.TemplateTask):
                 message = f"{TEMPLATE} does not support the role {role.name}; {role.template_remedy}"
                 raise FailedPrecondition(message, reason="TEMPLATE_NO_SUCH_ROLE", metadata={"role": role.name})
+            # In a thread: it computes, and the event loop serves all conversations.
             return await asyncio.to_thread(author.answer, inner)
         card = load_card(inner.brief.environment) if role.has_card else None
         if role.sees_frames:

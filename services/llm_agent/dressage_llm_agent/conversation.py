@@ -186,6 +186,7 @@ class Conversation:
             allowed = bool(self._role.tools) and rounds < self._role.tool_rounds
             request = self._request(messages, tools_allowed=allowed)
             reply = await self._ask(request)
+            # With its opaque thinking, without which providers refuse the next turn (decision 0049).
             messages.append(Message("assistant", reply.text[:_MAX_QUOTED_REPLY], reply.tool_calls, opaque=reply.opaque))
             if reply.tool_calls:
                 rounds += 1
@@ -251,6 +252,7 @@ class Conversation:
         recorded = await self._journal.reply(turn, request)
         if recorded is not None:
             return recorded
+        # Not before the journal is read: a reply that is paid for may be used with an empty budget.
         self._ledger.check(self._options.budget)
         begun = self._clock()
         try:

@@ -45,6 +45,7 @@ async def start(
 
     async def stop() -> None:
         await server.stop()
+        # Requests on their way are paid for: their replies belong in the journal (decision 0005).
         await agent.drain(settings.grace_seconds)
 
     return RunningService(address=await server.start(), stop=stop)

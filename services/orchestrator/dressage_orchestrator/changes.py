@@ -43,6 +43,7 @@ async def follow(database: Database, notifier: Notifier, wakeups: Wakeups) -> No
             log.warning("changes are read later", error=error.message)
             continue
         except Exception:
+            # The loop must not end: all waits would fall back to their long polls.
             log.exception("changes are read later")
             continue
         moved = difference(before, now)

@@ -49,6 +49,7 @@ class Quotas:
         quota = self._of(owner)
         if quota == Quota():
             return
+        # Two sessions at once would each see the whole remainder (decision 0055).
         tx.lock(f"quota/{owner}")
         held = [entry for entry in sessions.of_owner(tx, owner) if entry.name != f"sessions/{resumed}"]
         running = [entry for entry in held if entry.state not in sessions.ENDED]

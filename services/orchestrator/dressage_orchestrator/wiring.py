@@ -185,6 +185,7 @@ async def _assemble(
         controller=controller,
         loop=loop,
         wakeups=Wakeups(),
+        # The membership's own event: a fenced server interrupts its workflows at once (decision 0017).
         stopping=membership.stopping if membership else threading.Event(),
         device_pools=devices.names,
         cpu_pool=devices.cpu,
@@ -263,6 +264,7 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     if membership is not None:
         membership.replica.start()
         stack.push_async_callback(asyncio.to_thread, membership.replica.shutdown)
+    # Before the workflows, which would start second trainers for runs whose Jobs it has not listed yet.
     await launcher.start()
     await asyncio.to_thread(workflows.launch)
     stack.push_async_callback(asyncio.to_thread, workflows.close, seconds=settings.grace_seconds + 5)
@@ -400,6 +402,7 @@ def _server(
     pages: PageTokens,
 ) -> GrpcServer:
     gate, known = PublicGate(service, principals), principals.authenticate
+    # Exempt: trainers have run tokens, which the servicer of runs verifies itself.
     server = GrpcServer.from_settings("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
     environments, artifacts = (
         EnvironmentServicer(pages),

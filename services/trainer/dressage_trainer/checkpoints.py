@@ -23,6 +23,7 @@ from safetensors.numpy import save_file
 FOLDER = "checkpoints"
 _FORMAT = "dressage.checkpoint/2"
 _CHECKSUM = "crc32"
+# The newest may be damaged; a resume then uses the one before (decision 0014).
 _KEPT = 2
 
 Arrays = dict[str, np.ndarray]
@@ -70,6 +71,7 @@ def write(root: Path, snapshot: Snapshot) -> str:
         # Written to the file directly: in memory it would take twice the size of the arrays.
         save_file(arrays, temporary, {**metadata, _CHECKSUM: _checksum(metadata, arrays)})
         with temporary.open("rb+") as file:
+            # Before the rename: after a power failure the new name could otherwise be that of an empty file.
             os.fsync(file.fileno())
         temporary.replace(path)
     except SafetensorError as error:

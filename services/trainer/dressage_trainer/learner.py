@@ -283,6 +283,7 @@ class Training:
 
     def _checkpoint(self, *, requested: bool) -> None:
         """Write the snapshot of the last update boundary; a failure is reported, and training continues."""
+        # Two threads write checkpoints: the training on its schedule, the listener on request.
         with self._writing:
             snapshot = self._snapshot
             if snapshot is None:

@@ -261,12 +261,14 @@ _FROM_LEARNER: dict[str, type[Any]] = {
         FailedMessage,
     )
 }
+# The learner shares its process with the reward, so its messages are as hostile as the code (decision 0052).
 _MAX_TEXT = 4000
 _MAX_NAME = 100
 _MAX_METRICS = 256
 """Metrics of a member in one message; a backend has some forty and one for each term of the reward."""
 _MAX_MEMBERS = 1000
 _MAX_TENSORS = 256
+# A larger number would fail in a report, as a fault of the machine that is repeated (decision 0052).
 _MAX_COUNT = (1 << 63) - 1
 
 

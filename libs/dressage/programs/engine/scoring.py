@@ -258,6 +258,7 @@ def scoring_kernels(family: str, machine: interpreter.Machine) -> ScoringKernels
                     stream, parent, size, rows[0], within, out, tables, weights, draw_stack, rows[1]
                 )
             counts[CANDIDATES] += 1
+            # Two hashes: the place in the cache, and the identity of the program that is there.
             first, second = np.uint64(0x243F6A8885A308D3), np.uint64(0x13198A2E03707344)
             for k in range(length):
                 node = np.uint64(out[k] + 1)

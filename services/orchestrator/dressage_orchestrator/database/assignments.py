@@ -129,6 +129,7 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
     for position, member in enumerate(members):
         ids = {"assignment": task.name, "id": member.name.rpartition("/")[2], "position": position}
         tx.execute(sa.insert(MEMBERS).values(**ids, data=member.SerializeToString()))
+    # In this transaction: a run that is released at the same moment cannot miss the assignment (decision 0032).
     _claim_run(tx, parts.session)
     _append_event(tx, parts, stored)
     return AssignmentRow(stored, parts.session, parts.iteration, numbered.id, "", numbered)
@@ -413,6 +414,7 @@ def reopen(tx: Transaction, name: str) -> bool:
             ident = member.name.rpartition("/")[2]
             change_member(tx, name, ident, lambda message: message.ClearField("failure"))
             ended = (REPORTS.c.assignment == name, REPORTS.c.item == f"member/{ident}")
+            # Otherwise the member's next end would be ignored as a repetition of an accepted item.
             tx.execute(sa.delete(REPORTS).where(*ended))
     _claim_run(tx, row.session)
     return True

@@ -84,6 +84,7 @@ class Transaction(ReadTransaction):
         order of several locks is: request ids, then a session, then others.
         """
         if name not in self._locked and self.connection.dialect.name == "postgresql":
+            # Not `hash`, whose values differ between the processes that share the lock.
             key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), signed=True)
             self.connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
             self._locked.add(name)

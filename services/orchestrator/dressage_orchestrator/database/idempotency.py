@@ -67,4 +67,5 @@ def record_request(tx: Transaction, method: str, request_id: str, request: Messa
 
 
 def _digest(request: Message) -> str:
+    # Deterministic: the order of maps varies, and a repeated request must have the same digest.
     return hashlib.sha256(request.SerializeToString(deterministic=True)).hexdigest()

@@ -123,6 +123,7 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits:
     if not _next_in_sequence(tx, run, attempt, report.sequence):
         return Fence.OPEN
     about = assignments.by_id(tx, row.session, report.assignment) if report.assignment else None
+    # Acknowledged nevertheless: the trainer repeats a report until it is.
     if about is None or about.ended:
         return Fence.OPEN
     kind = report.WhichOneof("body")
@@ -131,6 +132,7 @@ def record(tx: Transaction, run: str, attempt: int, report: work.Report, limits:
     if kind == "progress":
         _progress(tx, about, report.progress, limits.progress_seconds)
     elif kind == "checkpoint":
+        # No item: the newest checkpoint replaces the earlier ones (decision 0032).
         assignments.change(tx, about.name, lambda _: {"checkpoint": report.checkpoint.key})
         _count_item(tx, run, attempt)
     elif kind == "result":
@@ -252,6 +254,7 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
         return {"progress_micros": now}
 
     assignments.change(tx, row.name, speed)
+    # An evaluation has an event of its own; each progress would repeat all of them.
     for member in changed:
         member.ClearField("evaluations")
     progress = ev.Progress(assignment=row.name, members=changed, steps_per_second=report.steps_per_second)

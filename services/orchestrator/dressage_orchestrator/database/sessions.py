@@ -225,6 +225,7 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
         before[0] = message.state
         edit(message)
         message.ClearField("etag")
+        # Computed when it is read: stored, each admission would rewrite every waiting session (decision 0056).
         message.ClearField("queue")
         message.update_time.CopyFrom(timestamp(tx.now))
 

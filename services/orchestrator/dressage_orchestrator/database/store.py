@@ -197,6 +197,7 @@ class SessionStore(AssignmentStore):
         def write(tx: Transaction) -> bool:
             session = sessions.get(tx, self.session)
             better = not session.HasField("best_score") or score > session.best_score
+            # A repeated step finds its own iteration as the best, and has to return the same.
             if not better and session.best_iteration != name:
                 return False
             best = v1.Session(best_iteration=name, best_score=score)
@@ -422,4 +423,5 @@ def _add_recovered(stored: v1.Session | v1.Iteration, cost: v1.Cost) -> None:
 
 
 def _merge(source: Message, target: Message, paths: Sequence[str]) -> None:
+    # Replaced, not merged: merging appends to repeated fields, and a repeated step would double them.
     FieldMask(paths=paths).MergeMessage(source, target, replace_message_field=True, replace_repeated_field=True)

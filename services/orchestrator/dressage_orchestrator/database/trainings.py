@@ -32,6 +32,7 @@ def end_early(
     trained = members(tx, name)
     if row is not None and row.work.train.final_steps:
         return row.assignment.early_stop  # an earlier call recorded it
+    # One that has done all its steps saves nothing by an early end (decision 0048).
     if row is None or row.ended or any(_is_trained(member, row.work.train) for member in trained):
         return None
     stopped = v1.EarlyStop()
@@ -50,6 +51,7 @@ def end_early(
     for ident, step in final_steps.items():
         change_member(tx, name, ident, functools.partial(drop_evaluations, after=step))
     parts = resource_names.parse_assignment(name)
+    # The trainer's stream waits for this topic, and sends it the assignment again (decision 0048).
     tx.touch(topic(parts.session))
     event = ev.Event(training_stopped=ev.TrainingStopped(assignment=name, early_stop=stopped))
     events.append(tx, parts.session, event, iteration=parts.iteration)
@@ -80,6 +82,7 @@ def extend(tx: Transaction, name: str, decision: v1.Extension) -> bool:
     for member in members(tx, name):
         change_member(tx, name, member.name.rpartition("/")[2], raise_target)
     parts = resource_names.parse_assignment(name)
+    # The learner waits for the steps: the stream sends the assignment again (decision 0050).
     tx.touch(topic(parts.session))
     event = ev.Event(training_extended=ev.TrainingExtended(assignment=name, extension=decision))
     events.append(tx, parts.session, event, iteration=parts.iteration)

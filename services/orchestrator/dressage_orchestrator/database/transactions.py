@@ -40,6 +40,7 @@ class Transactions:
             return work()
 
         def run() -> T:
+            # Not synced here: `SessionContext.step` syncs once for all rows of a step (decision 0053).
             with self._database.workflow_turn(), self._database.begin(synced=False) as tx:
                 self._open = tx
                 try:

@@ -119,6 +119,7 @@ def reopen(database: Database, session: str, epoch: int, *, status: str) -> int 
         if stored.epoch != epoch or stored.state not in sessions.ACTIVE:
             return None
         count = sum(idempotency.exists(tx, session, f"reconciled/{number}") for number in range(_MAX_RESUMES))
+        # A permanent error would resume the session for ever (decision 0034).
         if count == _MAX_RESUMES:
             _fail(tx, session, status)
             return None
@@ -145,6 +146,7 @@ def _fail(tx: Transaction, session: str, status: str) -> None:
         stored.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
         stored.end_time.CopyFrom(timestamp(tx.now))
 
+    # No workflow is left that could stop them.
     for entry in assignments.open_of(tx, session):
         assignments.end(tx, entry.name, v1.ASSIGNMENT_STATE_CANCELLED)
     for row in runs.live(tx, session):

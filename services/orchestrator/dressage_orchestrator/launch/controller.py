@@ -62,6 +62,7 @@ class RunController:
         self._executor = executor
         self._watched: dict[str, int] = {}
         self._without_trainer: set[str] = set()
+        # Weak: sessions come and go, and a lock is needed only while a call holds it.
         self._ensuring: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self._log = structlog.get_logger("dressage.runs")
         self.max_failures = max_failures
@@ -115,6 +116,7 @@ class RunController:
 
     def _submit(self, launcher: Launcher, run: v1.Run, attempt: int) -> None:
         expiry = int(time.time() + self._token_seconds)
+        # A Job replaces its pods by itself, so one token is good for all of their attempts (decision 0019).
         last = attempt + launcher.attempts_per_launch - 1
         token = self._tokens.make(run.name, attempt, expiry=expiry, last=last)
 
@@ -265,6 +267,7 @@ class RunController:
                 return None
             row = runs.live_of(tx, session)
             if row is None:
+                # A training whose reward cannot be traced moves to CPU cores (decision 0059).
                 pool = waiting[0].work.train.pool or stored.spec.pool
                 return runs.create(tx, session, pool=pool, executor=self._executor).run
             return row.run if runs.claim(tx, row.run.name, self._executor) else None
@@ -279,6 +282,7 @@ class RunController:
             row = runs.live_of(tx, session)
             if row is None:
                 return None
+            # A mark in the row: another server may hold the trainer's stream, or an assignment may still be open.
             runs.change(tx, row.run.name, lambda _: {"release": True})
             runs.release_if_idle(tx, row.run.name, idle_seconds=self.idle_seconds, queued_seconds=self.queued_seconds)
             ended = runs.get(tx, row.run.name).ended

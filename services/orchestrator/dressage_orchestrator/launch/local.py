@@ -35,6 +35,7 @@ _REPORT_PAUSE_SECONDS = 2.0
 _TAIL_BYTES = 4096
 _TAIL_LINES = 12
 
+# An allow-list: this process has keys of providers and secrets of services, whatever they are called.
 _KEPT_NAMES = frozenset(
     {
         "PATH",
@@ -264,9 +265,11 @@ class LocalLauncher:
             log.write(f"--- attempt {launch.attempt}\n".encode())
             while chunk := await process.stdout.read(65536):
                 tail = (tail + chunk)[-_TAIL_BYTES:]
+                # Beyond the limit the output is still read: a full pipe would stop the trainer.
                 if log.tell() < MAX_LOG_BYTES:
                     log.write(chunk)
                     log.flush()
+        # The text becomes the failure of a run, which every user may read.
         text = without_tracebacks(tail.decode("utf-8", "replace").replace(launch.token, "[token]"))
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
 

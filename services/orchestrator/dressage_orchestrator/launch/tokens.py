@@ -48,6 +48,7 @@ class RunTokens:
         attempts = f"{first}-{last}" if first != last else str(attempt)
         expected = self._sign(run, attempts, expiry)
         valid = match is not None and first <= attempt <= last
+        # In constant time, and before the expiry: an unsigned one proves nothing.
         if not hmac.compare_digest(signature.encode(), expected.encode()) or not valid:
             raise Unauthenticated("the run token is not valid for this run and attempt", reason="RUN_TOKEN_WRONG")
         if now > expiry:
@@ -66,6 +67,7 @@ def load_or_create_secret(folder: Path) -> bytes:
     """Load the secret of a folder; generate it on first use, readable only by its owner."""
     path = folder / "run_token.secret"
     try:
+        # Created with its mode: a file that is restricted afterwards can be opened in between (decision 0054).
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return path.read_bytes()

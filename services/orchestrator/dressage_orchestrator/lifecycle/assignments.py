@@ -53,7 +53,9 @@ def start(
     controller = context.engine.controller
     task.name, task.cores = name, controller.cores(context.spec.pool)
     context.store.create_assignment(number, task, members)
+    # A copy for readers: the row has the task, so a power failure may lose this file (decision 0053).
     context.put_json(number, f"assignments/{ident}/spec.json", task, synced=False)
+    # In the same epoch a failed assignment is a result: a repeated step must not open it again.
     if context.epoch > 0:
         context.store.reopen_assignment(name)
     context.call(controller.ensure(context.session))
@@ -138,6 +140,7 @@ def _wait_until_ended(context: SessionContext, name: str) -> None:
     end: float | None = None
     while not context.replayed and not context.store.assignment_ended(name) and context.store.cancel_reason() is None:
         if end is None:
+            # Once for all wake-ups: each one would otherwise postpone the poll that enforces the wall-clock budget.
             end = time.monotonic() + _patience(context, context.store.get())
         left = end - time.monotonic()
         if left <= 0:
@@ -157,6 +160,7 @@ def _wait_before_first_poll(context: SessionContext, name: str, *, within_wall_t
 def _patience(context: SessionContext, session: v1.Session, *, within_wall_time: bool = True) -> float:
     """Seconds until the next poll without a change: at the latest at the wall-clock deadline, if it limits the wait."""
     patience, end = context.engine.settings.wait_seconds, wall_time_deadline(session) if within_wall_time else None
+    # Not 0 at the deadline: each poll is a recorded step.
     return patience if end is None else min(patience, max(0.1, end - context.store.now().timestamp()))
 
 
@@ -186,6 +190,7 @@ def _account(context: SessionContext, row: AssignmentRow, kind: str, load: Load 
         context.store.count_env_steps()
         return context.store.mark(f"account/{row.name}")
 
+    # Metrics and speeds are outside of the transaction; a repeated step must not count them twice.
     if not context.store.together(count):
         return
     pool = context.spec.pool
@@ -193,6 +198,7 @@ def _account(context: SessionContext, row: AssignmentRow, kind: str, load: Load 
     steps += sum(sum(candidate.lengths) for candidate in assignment.candidates)
     metrics.ENV_STEPS.labels(pool, context.environment).inc(steps)
     seconds = (assignment.end_time.ToMicroseconds() - assignment.start_time.ToMicroseconds()) / 1e6
+    # After a failure the time includes the lost attempt, and the speed would be too low for estimates.
     if kind and assignment.state == v1.ASSIGNMENT_STATE_SUCCEEDED and steps and seconds > 0 and not assignment.failures:
         for key in (kind, load.of_kind(kind)) if load else (kind,):
             context.store.record_speed(key, pool, steps / seconds)

@@ -26,6 +26,7 @@ from dressage_orchestrator.lifecycle.outcome import Cancelled
 CHECKPOINTS = "checkpoints"
 """Kind of the child workflow."""
 
+# A child keeps one sandbox of the judge; what is evaluated meanwhile forms the next batch (decision 0027).
 _MAX_CHECKPOINTS = 16
 
 
@@ -141,6 +142,7 @@ class CheckpointJudging:
             return Decision()
         decision = deciding.decide(members)
         granted = row.work.train.granted_steps
+        # A fixed length: there is nothing to extend.
         if not granted or decision.end is not None:
             return decision
         extension = decision.extension
@@ -173,6 +175,7 @@ class CheckpointJudging:
         tag = f"{self._number}:{resource_names.parse_assignment(self._assignment).assignment}"
         if state["end"] is not None:
             end = EarlyEnd.from_json(state["end"])
+            # A step of its own, after the recorded poll: repeating it changes nothing (decision 0048).
             self._decided = self._context.step(f"early-stop:{tag}", lambda: self._end_early(end))
             self._deciding = None  # a training that ends by itself just now is not asked again
         elif state["extension"] is not None:
@@ -186,6 +189,7 @@ class CheckpointJudging:
         if not state["new"]:
             return True
         self._batches += 1
+        # A fixed name: after a restart DBOS finds the child instead of starting a second one (decision 0027).
         ident = f"judge-{self._number}-{resource_names.parse_assignment(self._assignment).assignment}-{self._batches}"
         self._started |= {(member, step) for member, step in state["new"]}
         batch = {
@@ -224,6 +228,7 @@ def evaluated(members: Sequence[v1.Member], most: int) -> list[tuple[str, int]]:
         for entry in member.evaluations
         if entry.rollouts and entry.env_step < most and aggregate.checkpoint_score(entry) is None
     ]
+    # Early marks first: a training's end is decided from the first mark on (decision 0048).
     return sorted(checkpoints, key=lambda entry: (entry[1], entry[0]))
 
 

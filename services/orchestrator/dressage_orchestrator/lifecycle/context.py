@@ -178,8 +178,10 @@ class SessionContext:
             self.engine.retry(self.engine.database.sync)  # before the record of the step, which is synced too
             return result
 
+        # DBOS does not call `recorded` if it has the step's result; this then stays True.
         self._replayed = True
         result = self._recorded(lambda: DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded)), recorded)
+        # Raised outside of the step: DBOS records what the step returns, and a result replays the same way each time.
         if "cancelled" in result:
             raise Cancelled(result["cancelled"])
         if "exhausted" in result:
@@ -225,6 +227,7 @@ class SessionContext:
             return {"cancelled": cancelled.reason}
         except Exhausted as exhausted:
             return {"exhausted": {"message": exhausted.message, "reason": exhausted.reason}}
+        # Not results of the step: recorded, an outage of the database would fail the session.
         except (DatabaseLost, Fenced):
             raise
         except errors.DressageError as error:
@@ -252,6 +255,7 @@ class SessionContext:
         # In a new context: tasks that the coroutine starts, for example of a trainer, must not inherit this workflow, or their
         # calls of DBOS would be recorded as its steps.
         future = contextvars.Context().run(asyncio.run_coroutine_threadsafe, _awaited(work), self.engine.loop)
+        # The end of a call wakes its session alone: polls of a thousand waiting calls kept the cores busy.
         future.add_done_callback(lambda _: wakeups.stir((self.session,)))
         try:
             while True:
@@ -264,6 +268,7 @@ class SessionContext:
                 if left < 0:
                     raise errors.DeadlineExceeded(f"a call took more than {allowed:g} s", reason="CALL_TOO_SLOW")
                 before, seen = seen, wakeups.look(self.session)
+                # A read only after a change: a poll for each waiting call grew with the number of sessions.
                 if seen != before and not through_cancel:
                     reason = self.store.cancel_reason()
                     if reason is not None:
@@ -305,6 +310,7 @@ class SessionContext:
 
     def child_ended(self, ident: str) -> bool:
         """Whether the child workflow has ended, with or without an error. Only inside a step."""
+        # In a new context as in `call`: within the workflow DBOS would record the query as a step.
         status = contextvars.Context().run(DBOS.get_workflow_status, f"{self.session}:{self.epoch}:{ident}")
         return status is not None and status.status not in ("PENDING", "ENQUEUED", "DELAYED")
 

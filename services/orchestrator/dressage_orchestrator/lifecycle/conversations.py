@@ -93,10 +93,12 @@ def converse_each(
     for task, answer in zip(tasks, answers, strict=True):
         role = task.WhichOneof("role") or ""
         if isinstance(answer, DressageError):
+            # A failed task has bought replies as well.
             context.store.charge(number, role, cost_of(answer))
         else:
             reply = ev.AgentReplied(role=role, model=answer.model, summary=_summary(answer), cost=answer.cost)
             context.store.record_reply(number, reply, key=f"replied/{task.key}")
+    # Only now, so that the costs of all tasks are counted.
     for answer in answers:
         if isinstance(answer, DressageError):
             outages.raise_if_out_of_time(context, session, answer)

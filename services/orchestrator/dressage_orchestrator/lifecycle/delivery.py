@@ -31,8 +31,10 @@ def deliver(context: SessionContext, work: MethodSession) -> None:
     if not best.rollout or not context.card.has_video:
         return
     try:
+        # The policy is the result; a video can be rendered later, so it fails no session (decision 0053).
         context.step("deliver:video", lambda: _render(context, best))
     except DressageError as error:
+        # The same request would be refused again.
         again = "" if isinstance(error, InvalidArgument) else "; `dressage render` can try again"
         message = f"the video could not be rendered: {error.message}{again}"
         context.step(

@@ -105,6 +105,7 @@ def _judge_by_video(
     chosen = models.model_of(context.spec, models.VIDEO)
     request.session, request.model = session.name, chosen.model
     request.thinking, request.api_base = chosen.thinking, chosen.api_base
+    # A resumed session has other inputs, and a key of the journal answers one request only (decision 0005).
     request.key = f"iterations/{parts.iteration}/judge/{parts.assignment}" + (
         f"-e{context.epoch}" if context.epoch else ""
     )
@@ -117,6 +118,7 @@ def _judge_by_video(
     try:
         answer = outages.call(context, parts.iteration, lambda: context.engine.judge.judge(request))
     except DressageError as error:
+        # The verdicts by code stand without the video.
         answer = judge_pb.JudgeResponse()
         add_cost(total, cost_of(error))
         notices = [f"the videos could not be judged: {error.message}"]
@@ -178,6 +180,7 @@ def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.V
             chosen += [rollout.artifact for rollout in last.rollouts]
             continue
         for entry in (last, best) if best is not None and best is not last else (last,):
+            # One of three: its correction by video is added to the other two (decision 0025).
             chosen += [rollout.artifact for rollout in entry.rollouts if rollout.label == "median"]
     return list(dict.fromkeys(chosen))
 

@@ -40,6 +40,7 @@ def run_session(context: SessionContext, method: Method) -> str:
         message = f"Internal error; see the server log (session {context.session})"
         failure = v1.Failure(reason="UNEXPECTED", message=message)
         outcome = Outcome(v1.SESSION_STATE_FAILED, failure.message)
+    # `final`: a cancelled session has to record its end, too.
     context.step("end", lambda: _end(context, method, outcome, failure), final=True)
     return v1.SessionState.Name(outcome.state)
 
@@ -121,6 +122,7 @@ def _evaluate(context: SessionContext, number: int, work: MethodSession, proposa
             if context.spec.approve_before_evaluation:
                 text = steering.await_approval(context, number, text=proposal.text, version=proposal.version)
                 if text is not None:
+                    # A person's edit is checked, and approved once more, like any proposal.
                     proposal = work.edit(proposal, text)
                     continue
         enter(context, number, v1.PHASE_EVALUATE)
@@ -179,6 +181,7 @@ def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None
         work.conclude()
         deliver(context, work)
     except DressageError as error:
+        # The failure that led here is the session's; that of the delivery must not replace it.
         context.log.warning("nothing is delivered", reason=error.reason, message=error.message)
 
 
@@ -186,6 +189,7 @@ def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.
     # Open assignments are stopped; an idle run is released.
     controller = context.engine.controller
     if outcome.state in _STOPPED:
+        # `through_cancel`: this call carries the cancellation out.
         context.call(controller.cancel(context.session), through_cancel=True)
     else:
         context.call(controller.release(context.session), through_cancel=True)

@@ -90,6 +90,7 @@ async def through_outages(
     :param report: called before each pause.
     :raises DressageError: the last error.
     """
+    # Counted apart: a day in a queue must not use up the patience for an outage (decision 0053).
     waited = {True: 0.0, False: 0.0}
     attempts = {True: 0, False: 0}
     while True:
@@ -100,6 +101,7 @@ async def through_outages(
             queued = warning == "SERVICE_BUSY"
             first, longest = (_QUEUE_PAUSE, _LONGEST_QUEUE_PAUSE) if queued else (_FIRST_PAUSE, _LONGEST_PAUSE)
             most = queue_seconds if queued else seconds
+            # The exponent is bounded, because a day of attempts would exceed the range of a float.
             pause = min(first * 2 ** min(attempts[queued], 20), longest, most - waited[queued])
             if not warning or pause <= 0:
                 raise
@@ -153,6 +155,7 @@ async def patiently(
 
     async def report(error: DressageError, wait: Wait) -> None:
         await context.engine.controller.release(context.session)  # the trainer's lease is not held meanwhile
+        # In a thread: a write to the database would stop the event loop, which all calls share.
         await asyncio.to_thread(_report, context, number, error, wait)
 
     return await through_outages(

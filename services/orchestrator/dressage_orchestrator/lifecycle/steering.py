@@ -35,6 +35,7 @@ def take(context: SessionContext, number: int) -> Directions:
     store = context.store
 
     def read() -> Json:
+        # Notes are for a reviser; the first iteration has none and must not use them up.
         notes = store.take_notes(number) if number > 1 else []
         if notes:
             store.update_iteration(number, v1.Iteration(notes=notes), ["notes"])

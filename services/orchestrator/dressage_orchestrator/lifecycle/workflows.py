@@ -34,6 +34,7 @@ From the first release on, change steps with DBOS patches: a session whose histo
 `WORKFLOW_HISTORY_MISMATCH`. Where that is not possible, change the version: workflows of another one are not continued, and
 `reconcile` begins the next epoch of their sessions."""
 
+# DBOS gives a workflow up after this many recoveries; crashes of servers must not end a session.
 _RECOVERY_ATTEMPTS = 1000
 _POLL_SECONDS = 0.1
 _LIVE_WORKFLOWS = ("PENDING", "ENQUEUED", "DELAYED")
@@ -119,6 +120,7 @@ class Workflows:
             "name": "dressage",
             "system_database_url": system_database_url,
             "system_database_engine": self._workflow_engine,
+            # Fixed: DBOS's default is a digest of the source, so that each upgrade would abandon all pending workflows.
             "application_version": APPLICATION_VERSION,
             "executor_id": executor_id,
             "serializer": DBOSPortableJSONSerializer(),
@@ -190,6 +192,7 @@ class Workflows:
             status="PENDING", executor_id=sorted(executors), load_input=False, load_output=False
         )
         workflows.end_downtime(self._engine.database, {entry.workflow_id.partition(":")[0] for entry in pending})
+        # After the downtime was counted: the first event of a resumed workflow would end it.
         metrics.WORKFLOW_RECOVERIES.inc(len(DBOS._recover_pending_workflows(sorted(executors))))
 
     def start_pending(self) -> None:
@@ -309,6 +312,7 @@ class Workflows:
 
         :param seconds: maximum time to wait for the workflows.
         """
+        # Before the waits end: a workflow that one of them releases must find that the server stops.
         self._engine.stopping.set()
         self._engine.wakeups.close()
         deadline = time.monotonic() + seconds

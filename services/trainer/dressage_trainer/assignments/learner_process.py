@@ -139,6 +139,7 @@ async def _stored_checkpoints(context: AssignmentContext, delivery: Delivery) ->
     # The index may be ahead of the last report that was accepted.
     earlier = listed[listed.index(newest) + 1 :] if newest in listed else []
     delivery.continue_from([newest, *earlier])
+    # Two, because the newest may be damaged (decision 0014).
     return [newest, *earlier[:1]]
 
 

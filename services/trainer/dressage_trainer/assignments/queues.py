@@ -42,6 +42,7 @@ class Outbox:
         if earlier is not None:
             self._waiting.remove(earlier)
             earlier.discard()
+        # Behind the policies that wait: a reported checkpoint promises that those before it are stored (decision 0014).
         self._waiting.append(staged)
         self._wake()
 

@@ -189,6 +189,7 @@ class Training:
     async def _end_early(self) -> pb.AssignmentResult:
         """End the learner, and evaluate and deliver the policies with which the training ends."""
         self._early_end.begun = True
+        # Checkpoints after the mark are no part of the result (decision 0048).
         self._evaluations.clear()
         if self._starting is not None:
             learner = await self._starting
@@ -270,6 +271,7 @@ class Training:
         self._fill = None if compiled or pack or not is_cached(spec) else updates_of(spec)
         kernels = await warp_kernels(context, spec)
         self._starting = asyncio.ensure_future(self._start_learner(sandbox, pack))
+        # Shielded: a cancellation must not lose a process that a thread is starting.
         learner = self._learner = await asyncio.shield(self._starting)
         await asyncio.to_thread(place_warp_kernels, kernels, learner.scratch)
         for path in resume:

@@ -58,6 +58,7 @@ class MemberMetrics:
         """Append a row, and flush it."""
         line = json.dumps(row) + "\n"
         self._file.write(line)
+        # The supervisor copies the file at every checkpoint, while the learner runs.
         self._file.flush()
         self._text += line.encode()
         self._to_board(row)

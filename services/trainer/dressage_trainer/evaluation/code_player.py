@@ -93,6 +93,7 @@ class GeneratedProcess:
         process = self._sandboxes.start(SANDBOX, self._target)
         with self._lock:
             self._process = process
+            # `stop` came while this thread started the process.
             if self._stopped:
                 process.kill()
         return process

@@ -86,6 +86,7 @@ class EvaluatorPool:
     ) -> None:
         self._settings = settings
         self._scratch = scratch
+        # Last in, first out: a few policies at a time start a few processes, not all of them in turn.
         self._idle: asyncio.LifoQueue[_Evaluator] = asyncio.LifoQueue()
         self._all = [
             _Evaluator(scratch / f"episode-{index}.npz", settings, sandboxes, background) for index in range(size)
@@ -212,6 +213,7 @@ class _Evaluator:
                 self._process = None
             ended = process.kill()
             self._sandboxes.end(process)
+            # A SIGKILL below its own limit is the kernel's, for the machine's memory: another attempt may succeed.
             if ended.kind == "memory" and (process.exceeded_memory or ended.code != -signal.SIGKILL):
                 raise ResourceExhausted(
                     f"an evaluation was ended: {ended.reason}; lower max_episode_steps", reason="EPISODE_TOO_LONG"

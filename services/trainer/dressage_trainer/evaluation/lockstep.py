@@ -161,6 +161,7 @@ class _Episodes:
         """Return the observations of the episodes that run; the outcomes, if none does."""
         reply: dict[str, Any] = {"observations": self._now, "episodes": self._rows}
         if not len(self._rows):
+            # In NumPy's order of additions, as in all engines, so that returns are equal to the bit (decision 0039).
             totals = [
                 float(np.sum(row[:length])) for row, length in zip(self._rewards, self._lengths.tolist(), strict=True)
             ]

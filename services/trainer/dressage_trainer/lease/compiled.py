@@ -192,6 +192,7 @@ def machine() -> dict[str, Any]:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         lines = [platform.processor()]
+    # Machine code uses the instructions of the processor that compiled it, and crashes on one without them.
     processor = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))})
     digest = hashlib.sha256("\n".join(processor).encode()).hexdigest()
     return {"versions": versions, "python": platform.python_version(), "arch": platform.machine(), "cpu": digest}

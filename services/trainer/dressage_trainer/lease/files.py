@@ -22,6 +22,7 @@ from tenacity.stop import stop_base
 
 MAX_FILE_BYTES = 1 << 30
 _CHUNK = 1 << 20
+# An expired URL is refused once, and the next one works: refusals in a row have another cause.
 _REFUSALS = 6
 _BATCH_BYTES = 64 << 20
 _OUTAGE_SECONDS = 600.0
@@ -49,6 +50,7 @@ def copy_from_sandbox(source: Path, root: Path, target: Path, *, max_bytes: int 
             message = f"{source.name} is no regular file of at most {max_bytes} bytes"
             raise FailedPrecondition(message, reason="SANDBOX_FILE_REFUSED")
         target.parent.mkdir(parents=True, exist_ok=True)
+        # The file may grow after its size was read.
         left = max_bytes
         with target.open("wb") as writer:
             while left > 0 and (chunk := reader.read(min(_CHUNK, left))):
@@ -67,6 +69,7 @@ def _open_below(root: Path, parts: tuple[str, ...]) -> int:
             inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
             os.close(folder)
             folder = inner
+        # O_NONBLOCK: to open a named pipe would wait for its writer.
         return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except FileNotFoundError:
         raise NotFound(f"the sandboxed process wrote no {parts[-1]}", reason="SANDBOX_FILE_MISSING") from None

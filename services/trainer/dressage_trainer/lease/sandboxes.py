@@ -84,6 +84,7 @@ class Sandboxes:
         self._root, self._allow_unsandboxed, self._machine = root, allow_unsandboxed, machine
         self._spares: list[tuple[SandboxSpec, SandboxProcess]] = []
         self._uses: dict[str, SpareCounts] = {}
+        # Two locks: a process takes seconds to start, and `start` must not wait for a refill.
         self._lock, self._refilling = threading.Lock(), threading.Lock()
         self._closed = False
 

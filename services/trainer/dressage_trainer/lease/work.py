@@ -185,6 +185,7 @@ class WorkStream:
         except TimeoutError:
             self._log.warning("no welcome in time")
         except grpc.aio.AioRpcError as error:
+            # These may come from a connection, a proxy or a server that ends; any other is the orchestrator's answer.
             if error.code() not in (
                 grpc.StatusCode.UNAVAILABLE,
                 grpc.StatusCode.CANCELLED,
@@ -207,6 +208,7 @@ class WorkStream:
         while line is self._line:
             line.more.clear()
             if line.welcomed is not None:
+                # A copy: reports are added and accepted while this generator is suspended.
                 for sequence, report in list(self._state.unaccepted.items()):
                     if sequence > reported:
                         reported = sequence
@@ -369,6 +371,7 @@ class WorkStream:
         state.transfers[request.id] = (request, future)
         self._line.more.set()
         try:
+            # A request survives redials, so it may have to wait as long as they do.
             answer = await asyncio.wait_for(future, max(_GRANT_SECONDS, self._redial_seconds))
         except TimeoutError:
             raise Unavailable("no answer to a transfer request", reason="ORCHESTRATOR_GONE") from None

@@ -256,7 +256,9 @@ def gradient_step(state: TrainState, minibatch: Any, *, c: Coefficients, **shape
     (value, diagnostics), gradient = jax.value_and_grad(loss, has_aux=True)(state.weights, minibatch, c, **shapes)
     norm = jnp.sqrt(sum(jnp.vdot(g, g) for g in gradient.values()))
     finite = jnp.isfinite(norm) & jnp.isfinite(value)
+    # SB3 stops at 1.5 times its `target_kl`.
     active = state.active & finite & ~(diagnostics["approx_kl"] > 1.5 * c.target_kl)
+    # 1e-6 as in torch's `clip_grad_norm_`, which SB3 uses.
     scale = jnp.minimum(1.0, c.max_grad_norm / (norm + 1e-6))
     clipped = {n: g * scale for n, g in gradient.items()}
     weights, adam = adam_step(state.weights, state.adam, clipped, learning_rate=c.learning_rate, active=active)
@@ -278,6 +280,7 @@ def loss(
     values = forward(weights, observations, tower="vf", hidden_layers=hidden_layers)[:, 0]
     log_prob, entropy = log_prob_and_entropy(weights, output, actions, discrete=discrete)
     if minibatch.shape[0] > 1:
+        # torch's `std` divides by n - 1.
         advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
     log_ratio = log_prob - old_log_prob
     ratio = jnp.exp(log_ratio)
@@ -327,6 +330,7 @@ def optimise_together(update: UpdateFunctions, *, dtype: Any = np.float32) -> Op
     """Run updates plainly: one compiled call for all members."""
 
     def optimise(weights: Arrays, adam: Adam, rollout: RolloutBuffer, orders: np.ndarray, c: Coefficients) -> Any:
+        # float64 for tests: in float32 a member alone and in a stack differ by rounding (decision 0001).
         with jax.enable_x64(dtype == np.float64):
             samples, before = update.prepare(weights, rollout, c)
             span = np.int32(0), np.int32(len(orders))

@@ -38,6 +38,7 @@ class ReplayBuffer:
         self, *, members: int, size: int, num_envs: int, observation_size: int, action_size: int, dtype: Any
     ) -> None:
         self._sizes = observation_size, action_size
+        # A multiple of the environments, so that the rows of a step never wrap around.
         self.capacity = max(1, size // num_envs) * num_envs
         self._rows = np.zeros((members, self.capacity, 2 * observation_size + action_size + 2), dtype)
         self._next = 0
@@ -53,6 +54,7 @@ class ReplayBuffer:
     def add(self, transitions: Transitions) -> None:
         """Add (M, n) transitions in place of the oldest."""
         n = transitions.rewards.shape[1]
+        # A snapshot refers to the rows that this step overwrites (decision 0051).
         if self._full and self._lent:
             self._rows, self._lent = self._rows.copy(), False
         rows = self._rows[:, self._next : self._next + n]

@@ -67,6 +67,7 @@ class Running:
     def tick(self) -> None:
         """Answer a request for the state, and report once a second that the search is alive."""
         try:
+            # The search is sent one kind of message, so any one is a request for the state.
             self._channel.recv(timeout=0)
         except DeadlineExceeded:
             pass

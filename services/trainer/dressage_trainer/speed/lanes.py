@@ -140,6 +140,7 @@ class BackgroundCompilation:
         if self._compiled is None:
             with ThreadPoolExecutor(1, thread_name_prefix="compile") as pool:
                 self._compiled = pool.submit(self._measure)
+                # Otherwise the end of the `with` would wait for the compilation.
                 pool.shutdown(wait=False)
 
     def _measure(self) -> tuple[Any, float]:
@@ -215,6 +216,7 @@ class PpoLanes:
         stopped = np.zeros(size, bool)
         c = jax.tree.map(shape_of, coefficients_of(self._members[:size], stopped=stopped, dtype=self._dtype))
         orders, number = _shaped((epochs, size, samples), np.int32), _shaped((), np.int32)
+        # Not in float64, which is for tests of equality: reassociation would change the last digits.
         options = FLOAT32_OPTIONS if self._dtype == np.float32 and jax.default_backend() == "cpu" else None
         with jax.enable_x64(self._dtype == np.float64):
             prepare = self._update.prepare.lower(state.weights, self._rollout_shapes(), c)

@@ -326,6 +326,7 @@ def connect(*, namespace: str, limit: RateLimit) -> ClusterClient:
     except config.ConfigException as error:
         message = f"no Kubernetes cluster: neither a pod's service account nor a KUBECONFIG ({error})"
         raise FailedPrecondition(message, reason="NO_CLUSTER") from None
+    # urllib3 would repeat requests past the rate limit.
     configuration.retries = False
     configuration.connection_pool_maxsize = _THREADS + 2
     api = client.ApiClient(configuration)

@@ -363,6 +363,7 @@ class KubernetesLauncher:
             return
         if not tracked.observed:
             tracked.observed = True
+            # A run that was cancelled while no orchestrator ran has left its Job behind.
             if job["metadata"].get("deletionTimestamp") is None and await self._runs.abandoned(tracked.run):
                 self._spawn(self._delete(tracked))
                 return

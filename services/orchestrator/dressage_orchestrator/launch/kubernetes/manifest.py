@@ -75,6 +75,7 @@ class Installation:
 def job_name(instance: str, run: str, attempt: int) -> str:
     """Name of a Job: deterministic, readable, at most 61 characters."""
     parts = resource_names.parse_run(run)
+    # Names are cut to their maximum; the digest keeps those with the same beginning apart.
     digest = hashlib.sha256(f"{instance}|{run}".encode()).hexdigest()[:10]
     end = f"-{parts.run[:16].strip('-')}-{digest}-{attempt}"
     begin = re.sub(r"[^a-z0-9-]", "-", parts.session)[: _MAX_NAME - len(end) - len("run-")].strip("-")
@@ -106,6 +107,7 @@ def job_manifest(launch: Launch, pool: Pool, installation: Installation) -> dict
             "completionMode": "Indexed",
             "completions": 1,
             "parallelism": 1,
+            # Per index: only then does Kubernetes write the numbers of failed pods onto the next one (decision 0019).
             "backoffLimitPerIndex": pool.backoff_limit,
             "podFailurePolicy": _failure_policy(),
             "podReplacementPolicy": "Failed",  # at most one pod of a run at a time
@@ -171,8 +173,10 @@ def _pod_spec(launch: Launch, pool: Pool, installation: Installation) -> dict[st
         "imagePullSecrets": [{"name": name} for name in pool.image_pull_secrets],
     }
     return {
+        # A restarted container would keep its pod, whose attempt number grows only from pod to pod (decision 0019).
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": pool.grace_seconds,
+        # Generated code runs in this pod, and a trainer never calls the API server.
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": {
@@ -204,7 +208,9 @@ def _environment(launch: Launch, pool: Pool, installation: Installation) -> list
         "DRESSAGE_RUN_ADDRESS": launch.address,
         "DRESSAGE_RUN_RUN": launch.run,
         "DRESSAGE_RUN_ATTEMPT": str(launch.attempt),
+        # A Secret for each Job would need the right to create Secrets, and thereby to read others (decision 0020).
         "DRESSAGE_RUN_TOKEN": launch.token,
+        # The trainer's processes stop at half of it, before the kubelet evicts the pod (decision 0052).
         "DRESSAGE_RUN_SCRATCH_BYTES": f"{int(parse_quantity(pool.scratch_size))}",
         "DRESSAGE_RUN_DEADLINE_SECONDS": f"{_trainer_deadline(launch, pool):g}",
         **({"DRESSAGE_RUN_ALLOW_UNSANDBOXED": "true"} if pool.allow_unsandboxed else {}),

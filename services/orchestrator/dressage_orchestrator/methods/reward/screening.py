@@ -31,6 +31,7 @@ MAX_ROUNDS = 2
 MAX_ROLLOUTS = 36
 _MIN_TRAJECTORIES = 5
 _MIN_SPREAD = 0.1
+# Low: stored rollouts may not contain the states that a good new reward is about (decision 0028).
 _BACKWARDS = -0.3
 _SHOWN = 6
 
@@ -100,6 +101,7 @@ def screen(scored: Sequence[Scored], *, rounds: int) -> v1.Screening:
     judged = [entry.judged for entry in scored]
     if len(scored) < _MIN_TRAJECTORIES or max(judged) - min(judged) < _MIN_SPREAD:
         return screening
+    # Ranks, because scales of returns mean nothing between rewards (decision 0028).
     agreement = spearman([entry.returned for entry in scored], judged)
     if agreement is not None:
         screening.agreement = agreement

@@ -126,6 +126,7 @@ def train_assignment(
                 config=config.id,
                 hyperparameters=config.hyperparameters,
                 seed=seed,
+                # Its own seed's policy: with one for all, their mean would measure that policy's luck (decision 0050).
                 start=starts.get(seed),
             )
     assignment.steps_per_member = steps_of(spec, iteration)
