@@ -94,6 +94,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if request is not None:
             self._check_message(request)
         if call.principal is not None and self._gate is not None:
+            # Last, because the owner is found by fields of the request, which must be valid.
             await self._gate.check(call.principal, call.name, request)
 
     def _check_message(self, message: Any) -> None:

@@ -109,6 +109,7 @@ _NO_STORE = {"cache-control": "no-store"}
 
 async def _token(request: Request) -> str | None:
     """The token of the body; None if the body has another form. Tokens are visible ASCII without separators of cookies."""
+    # JSON only: browsers send another site's forms without asking first.
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":
         return None
     body = b""

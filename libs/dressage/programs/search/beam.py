@@ -105,7 +105,7 @@ class BeamSearch(BestSoFar):
         parent, left = _turn(generation.drawn, len(generation.parents), beam.candidates)
         elite = generation.parents[parent]
         limit = generation.best[-1].score if len(generation.best) == beam.elites else _LOWEST
-        # Worst first, where a worse candidate is given up soonest; stable, so that a repeated search has the same order.
+        # Worst first, where candidates are given up soonest; stable, so that a repeated search has the same order.
         order = np.argsort(elite.returns, kind="stable")
         count, match = self._scorers.search(
             elite.nodes, self.settings.seed, self.programs, min(most, left), limit, order

@@ -149,8 +149,10 @@ class LitellmProvider:
             "model": request.model,
             "messages": [_to_openai(message) for message in request.messages],
             "timeout": self._deadline,
+            # `RetryingProvider` repeats requests; those of the library would be neither counted nor bounded.
             "num_retries": 0,
             "max_retries": 0,
+            # Providers lack parameters; thinking, which costs money, is checked before it is dropped (decision 0026).
             "drop_params": True,
             # The caller of the task runs the tools; litellm's own gateway for tools needs a package that is not installed.
             "_skip_mcp_handler": True,
@@ -199,6 +201,7 @@ def load_litellm() -> Any:
     with _importing, ONE_PARSER:
         if _litellm:
             return _litellm[0]
+        # The prices of the installed version: by default the import downloads a table.
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
         os.environ.setdefault("LITELLM_TELEMETRY", "False")
         os.environ.setdefault("LITELLM_LOG", "ERROR")
@@ -317,6 +320,7 @@ def _prices(litellm: Any, model: str) -> tuple[float | None, float | None]:
     except Exception:
         return None, None
     sent, received = info.get("input_cost_per_token"), info.get("output_cost_per_token")
+    # 0 stands for an unknown price, and would make a budget of dollars endless.
     if not sent and not received:
         return None, None
     return (None if sent is None else sent * _MILLION), (None if received is None else received * _MILLION)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD")
+# Shorter values occur in ordinary text, which would become unreadable.
 _SHORTEST = 8
 _LOOKS_SECRET = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|hf|ghp|glpat|AIza)[-_][A-Za-z0-9_\-]{12,}|\bAIza[A-Za-z0-9_\-]{20,}|\b[Bb]earer\s+[A-Za-z0-9_\-.=]{12,}"

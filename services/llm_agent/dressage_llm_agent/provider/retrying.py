@@ -109,6 +109,7 @@ class RetryingProvider:
     def _is_retryable(self, error: BaseException) -> bool:
         if not isinstance(error, ProviderFault) or error.kind not in RETRYABLE:
             return False
+        # A longer wait is an outage, for which the session waits without holding a request (decision 0049).
         return error.retry_after is None or error.retry_after <= self._policy.longest_wait
 
     def _report(self, state: RetryCallState) -> None:

@@ -294,6 +294,7 @@ class Player:
     def _failure_of_pack(self, ended: Exit, error: DressageError) -> DressageError:
         """Return the error of a process that imports a pack's packages: they may be damaged."""
         lines = ended.stderr_tail.strip().splitlines()
+        # Before the first answer a crash means damaged packages; one that comes later is retried (decision 0045).
         if not self._answered and (ended.code > 0 or -ended.code in _CRASHES):
             return damaged(self.pack, self.environment, lines[-1][:_SHOWN] if lines else ended.reason)
         problem = error.message if isinstance(error, DeadlineExceeded) else ended.reason

@@ -215,7 +215,7 @@ def early_end(
         return None
     for mark in range(1, marks):
         at = [(seed.get(mark), seed.get(mark + 1)) for seed in scores]
-        # The first pair that qualifies decides: a later one must not win because its judgments came earlier (decision 0048).
+        # The first pair decides: a later one must not win because its judgments came earlier (decision 0048).
         if any(first is None or second is None for first, second in at):
             return None
         pairs = [(first, second) for first, second in at if first is not None and second is not None]
