@@ -116,6 +116,7 @@ class _Host:
         :raises PolicyFailure: the source breaks the contract.
         """
         self._spaces, self._limits = spaces, limits
+        # Before the source is sent: the start of an interpreter is not the policy's time.
         self._exchange(None, "ready", _START_SECONDS)
         request = {
             "source": source,
@@ -164,6 +165,7 @@ class _Host:
     def _too_slow(self, action: str, begin: float, seconds: float) -> PolicyFailure:
         """End a process that did not answer; return the failure with the line that it was at."""
         with contextlib.suppress(ProcessLookupError):
+            # faulthandler writes the stacks on this signal, also while C code holds the interpreter's lock.
             os.kill(self._process.pid, signal.SIGUSR1)
         self._process.wait(0.2)
         ended = self._process.kill()

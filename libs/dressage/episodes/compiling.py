@@ -27,6 +27,7 @@ from numba.core.serialize import dumps
 from dressage.episodes.versions import FOLDER_VARIABLE, facts
 
 _NOTICE_SECONDS = 1.0
+# Not public: numba has no way to read a kernel from a folder that it cannot write to (decision 0039).
 _rebuild: Any = CompileResult._rebuild
 _dumps: Any = dumps
 

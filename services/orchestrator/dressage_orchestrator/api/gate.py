@@ -23,6 +23,7 @@ from dressage_orchestrator.principals import Principals
 from dressage_orchestrator.service import Sessions
 
 _BURST_SECONDS = 5.0
+# Bounded, because an identity provider may issue tokens for any number of names.
 _MAX_BUCKETS = 10_000
 
 

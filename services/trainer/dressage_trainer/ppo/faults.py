@@ -131,4 +131,5 @@ class Faults:
 
     def _stop(self, member: int, cause: str, step: int, message: str, *, term: str = "") -> None:
         stop = Stop(member=member, step=step, cause=cause, term=term, message=message)
+        # The first cause stays, since later ones follow from it.
         self.stops.setdefault(member, stop)

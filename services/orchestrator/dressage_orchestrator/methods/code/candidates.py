@@ -161,6 +161,7 @@ def unplayed_sources(candidates: Sequence[Candidate]) -> list[str]:
 
 def digest(*parts: str) -> str:
     """Return a short digest of texts, for names of assignments: the same content is never played twice."""
+    # Separated by what no source contains, so that the same text in other parts has another digest.
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

@@ -63,6 +63,7 @@ def _play(
     """Return the candidates with the results of an assignment; sources with a result are not played again."""
     seeds = seeds_of(context.spec, number)
     known = {entry.source: entry for entry in candidates if not entry.playable and entry.source}
+    # Rounds with other seeds are not comparable (decision 0043).
     if not context.spec.code.rotate_seeds:
         earlier = from_json(context.step(f"known:{tag}", lambda: _known(context, number)))
         known = {entry.source: entry for entry in earlier} | known
@@ -87,6 +88,7 @@ def count_played(context: SessionContext, row: AssignmentRow) -> None:
     episodes = sum(len(entry.returns) for entry in played)
 
     def count() -> None:
+        # Across epochs: a resumed session finds the ended assignment again (decision 0043).
         report.count(context, evaluated=len(played), episodes=episodes, cache_hits=0, key=row.name, across_epochs=True)
 
     context.step(f"count:{row.name}", count)

@@ -71,6 +71,7 @@ class SearchSession(MethodSession):
 
         :param kept: labels of the rollouts to record; ``first`` is that of the first seed.
         """
+        # Batched: the engine's episodes equal stock Gymnasium's to the bit (decision 0039).
         task = work.EvaluateAssignment(environment=self._context.environment, seeds=seeds, batched=True)
         task.options.CopyFrom(self._context.spec.environment_options)
         task.policy.CopyFrom(self._form.policy)
