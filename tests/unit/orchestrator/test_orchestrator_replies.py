@@ -110,3 +110,20 @@ def test_results_of_calls_that_end_with_the_server_are_not_recorded(loop: asynci
     assert context.call(lost(False), seconds=10, through_cancel=True) == "errors of the calls"
     with pytest.raises(Interrupted):
         context.call(lost(True), seconds=10, through_cancel=True)
+
+
+def test_an_event_quotes_the_marked_text_of_a_result() -> None:
+    results = agent_pb.TaskResult.DESCRIPTOR.oneofs_by_name["result"].fields
+    marked = {
+        result.name: [f.name for f in result.message_type.fields if f.GetOptions().Extensions[agent_pb.event_summary]]
+        for result in results
+        if result.message_type is not None
+    }
+    assert max(map(len, marked.values())) == 1 and marked["revision"] == ["planned_change"]
+    summary = module._summary
+    revision = agent_pb.Revision(diagnosis="slow", planned_change=" a larger\nweight\n\nand more", source="x")
+    assert summary(agent_pb.TaskResult(revision=revision)) == "a larger weight"
+    assert summary(agent_pb.TaskResult(programs=agent_pb.Programs(programs=["DEF run", "DEF other"]))) == "DEF run"
+    assert summary(agent_pb.TaskResult(reflection=agent_pb.Reflection(text="a" * 400))) == "a" * 299 + "…"
+    assert summary(agent_pb.TaskResult(judge=agent_pb.JudgeProposal(source="x"))) == ""
+    assert summary(agent_pb.TaskResult(model="m", cost={"requests": 1})) == ""

@@ -122,18 +122,10 @@ def session_error(error: DressageError) -> Exception:
 
 
 def _summary(result: agent_pb.TaskResult) -> str:
-    text = {
-        "reward": result.reward.reasoning,
-        "judge": result.judge.reasoning,
-        "fixed": result.fixed.explanation,
-        "revision": result.revision.planned_change,
-        "review": result.review.summary,
-        "parameters": result.parameters.explanation,
-        "policy": result.policy.explanation,
-        "feedback": "a class that summarises trajectories",
-        "reflection": result.reflection.text,
-        "programs": next(iter(result.programs.programs), ""),
-    }.get(result.WhichOneof("result") or "", "")
+    """Return the first paragraph of what a reply's event quotes: the result's field with the option `event_summary`."""
+    fields = getattr(result, result.WhichOneof("result") or "cost").ListFields()
+    marked = next((value for field, value in fields if field.GetOptions().Extensions[agent_pb.event_summary]), "")
+    text = marked if isinstance(marked, str) else marked[0]
     paragraph = text.strip().partition("\n\n")[0]
     line = " ".join(paragraph.split())
     return line if len(line) <= _MAX_SUMMARY else line[: _MAX_SUMMARY - 1] + "…"

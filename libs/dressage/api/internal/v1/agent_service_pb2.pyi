@@ -2266,7 +2266,10 @@ class DescribeModelResponse(google.protobuf.message.Message):
 Global___DescribeModelResponse: typing_extensions.TypeAlias = DescribeModelResponse
 
 ROLE_GROUP_FIELD_NUMBER: builtins.int
+EVENT_SUMMARY_FIELD_NUMBER: builtins.int
 role_group: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.FieldOptions, builtins.str]
 """Group of a role in `Task.role`: `SessionSpec.roles` can name one model for all roles of a group. Only `video` cannot be
 split, since judge performs its roles with one model.
 """
+event_summary: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.FieldOptions, builtins.bool]
+"""Whether a field of a result is what the event of its reply quotes, `AgentReplied.summary`; of several values the first."""
