@@ -19,4 +19,4 @@ def reward_session(**fields: Any) -> v1.SessionSpec:
 
 def filled_session(spec: v1.SessionSpec) -> v1.SessionSpec:
     """The spec with its method's and the server's defaults."""
-    return with_defaults(spec, Methods.installed().of(spec), default_model="template/v1", default_pool="local")
+    return with_defaults(spec, Methods.load().of(spec), default_model="template/v1", default_pool="local")

@@ -49,7 +49,7 @@ def read_arguments(text: str, spec: ToolSpec) -> dict[str, Any]:
     for name in spec.parameters["required"]:
         if name not in value:
             raise ValueError(f"{spec.name} needs the argument {name}: {properties[name].get('description', '')}")
-    return {name: _read(f"{spec.name}: {name}", given, properties[name]) for name, given in value.items()}
+    return {name: _read(f"{spec.name}: {name}", argument, properties[name]) for name, argument in value.items()}
 
 
 def _read(path: str, value: Any, schema: Mapping[str, Any]) -> Any:
@@ -63,19 +63,19 @@ def _read(path: str, value: Any, schema: Mapping[str, Any]) -> Any:
 
 def _number(path: str, value: Any, schema: Mapping[str, Any], *, whole: bool) -> float | int:
     """A number; strings of digits are accepted, and floats for whole numbers."""
-    seen = repr(value)[:_SHOWN]
+    text = repr(value)[:_SHOWN]
     if isinstance(value, str):
         try:
             value = float(value)
         except ValueError:
             value = None
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not known or (whole and value != value // 1):
-        raise ValueError(f"{path} is {seen}; it must be a {'whole ' if whole else ''}number")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not is_number or (whole and value != value // 1):
+        raise ValueError(f"{path} is {text}; it must be a {'whole ' if whole else ''}number")
     if value < schema.get("minimum", -math.inf):
-        raise ValueError(f"{path} is {seen}; it must be at least {schema['minimum']}")
+        raise ValueError(f"{path} is {text}; it must be at least {schema['minimum']}")
     if value > schema.get("maximum", math.inf):
-        raise ValueError(f"{path} is {seen}; it must be at most {schema['maximum']}")
+        raise ValueError(f"{path} is {text}; it must be at most {schema['maximum']}")
     return int(value) if whole else float(value)
 
 
@@ -113,7 +113,7 @@ Progress = Callable[[str], Awaitable[None]]
 Load = Callable[[tuple[Message, ...]], Awaitable[tuple[Message, ...]]]
 
 
-async def _unchanged(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+async def _load_nothing(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return messages
 
 
@@ -152,7 +152,7 @@ class Conversation:
         caller: ToolCaller,
         progress: Progress,
         metrics: LlmMetrics,
-        load: Load = _unchanged,
+        load: Load = _load_nothing,
         ledger: Ledger | None = None,
         purchases: Purchases | None = None,
         clock: Callable[[], float] = monotonic,
@@ -238,30 +238,30 @@ class Conversation:
             raise
         if not self._count(purchase):
             self._ledger.journal_hits += 1
-            self._metrics.journal_hit(role=self._role.name)
+            self._metrics.count_journal_hit(role=self._role.name)
         return reply
 
     def _count(self, purchase: Purchase) -> bool:
         """Add the cost of a reply, unless another caller has; return whether it did."""
-        usage = purchase.uncounted()
+        usage = purchase.take_usage()
         if usage is not None:
             self._ledger.add(usage)
         return usage is not None
 
     async def _obtain(self, turn: int, request: CompletionRequest, purchase: Purchase) -> Reply:
-        recorded = await self._journal.reply(turn, request)
-        if recorded is not None:
-            return recorded
+        earlier = await self._journal.reply(turn, request)
+        if earlier is not None:
+            return earlier
         # Not before the journal is read: a reply that is paid for may be used with an empty budget.
         self._ledger.check(self._options.budget)
         begun = self._clock()
         try:
             reply = await self._provider.complete(request)
         except DressageError as error:
-            self._metrics.failed(model=request.model, role=self._role.name, reason=error.reason)
+            self._metrics.count_failure(model=request.model, role=self._role.name, reason=error.reason)
             raise
         purchase.usage = reply.usage
-        self._metrics.answered(
+        self._metrics.count_reply(
             model=request.model, role=self._role.name, usage=reply.usage, seconds=self._clock() - begun
         )
         return await persistently(lambda: self._journal.record(turn, request, reply))
@@ -291,8 +291,8 @@ class Conversation:
             return ToolOutcome(f"at most {MAX_CALLS_PER_TURN} calls are run in a turn; call again", is_error=True)
         spec = next((tool for tool in self._role.tools if tool.name == call.name), None)
         if spec is None:
-            known = ", ".join(tool.name for tool in self._role.tools)
-            return ToolOutcome(f"there is no tool {call.name[:60]!r}; there are {known}", is_error=True)
+            names = ", ".join(tool.name for tool in self._role.tools)
+            return ToolOutcome(f"there is no tool {call.name[:60]!r}; there are {names}", is_error=True)
         try:
             arguments = read_arguments(call.arguments, spec)
         except ValueError as error:

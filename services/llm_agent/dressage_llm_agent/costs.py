@@ -25,8 +25,8 @@ class Ledger:
         self.requests += 1
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
-        known = self.dollars is not None and usage.dollars is not None
-        self.dollars = (self.dollars or 0.0) + (usage.dollars or 0.0) if known else None
+        has_prices = self.dollars is not None and usage.dollars is not None
+        self.dollars = (self.dollars or 0.0) + (usage.dollars or 0.0) if has_prices else None
 
     def check(self, budget: session_pb2.Budget) -> None:
         """Refuse the next request if the budget is used up.
@@ -36,9 +36,9 @@ class Ledger:
         """
         tokens = self.input_tokens + self.output_tokens
         if budget.tokens and tokens >= budget.tokens:
-            raise _exhausted("tokens", f"{tokens} of {budget.tokens} tokens are used")
+            raise _exhaustion("tokens", f"{tokens} of {budget.tokens} tokens are used")
         if budget.HasField("dollars") and self.dollars is not None and self.dollars >= budget.dollars:
-            raise _exhausted("dollars", f"${self.dollars:.4f} of ${budget.dollars:.4f} are spent")
+            raise _exhaustion("dollars", f"${self.dollars:.4f} of ${budget.dollars:.4f} are spent")
 
     def cost(self) -> session_pb2.Cost:
         """Return the cost as a message; its dollars are unset if unknown."""
@@ -55,6 +55,6 @@ def is_bounded(budget: session_pb2.Budget) -> bool:
     return bool(budget.tokens) or budget.HasField("dollars")
 
 
-def _exhausted(kind: str, details: str) -> ResourceExhausted:
+def _exhaustion(kind: str, details: str) -> ResourceExhausted:
     message = f"the session's budget for model calls is used up: {details}"
     return ResourceExhausted(message, reason="LLM_BUDGET_EXHAUSTED", metadata={"kind": kind})

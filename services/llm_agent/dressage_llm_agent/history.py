@@ -37,12 +37,12 @@ class PastIteration:
 
 def past_iteration(message: session_pb2.Iteration) -> PastIteration:
     """Return what the revisers use of an iteration."""
-    judged = message.HasField("judgment")
+    has_judgment = message.HasField("judgment")
     config = next((config for config in message.reward.configs if config.id == message.reward.best_config), None)
     return PastIteration(
         number=message.number,
         source=message.reward.source,
-        score=message.judgment.score if judged else None,
+        score=message.judgment.score if has_judgment else None,
         scores={criterion.name: criterion.score for criterion in message.judgment.criteria},
         diagnosis=message.judgment.diagnosis,
         remarks="\n".join(v.comment for v in message.judgment.verdicts if v.kind == session_pb2.JUDGE_KIND_VIDEO),

@@ -85,7 +85,7 @@ class StoreJournal:
         return None if entry is None else _reply(entry, request, key)
 
     async def record(self, turn: int, request: CompletionRequest, reply: Reply) -> Reply:
-        reply = _redacted(reply, self._redactor)
+        reply = _redact(reply, self._redactor)
         key = self._key(turn, request.sample)
         entry = {
             "version": _VERSION,
@@ -108,11 +108,11 @@ class StoreJournal:
         }
         if await self._write(key, entry):
             return reply
-        recorded = await self._read(key)
-        if recorded is None:
+        earlier = await self._read(key)
+        if earlier is None:
             raise Internal(f"the journal entry {key} disappeared", reason="JOURNAL_CORRUPT")
         # The earlier reply is used; the cost of this one counts.
-        return replace(_reply(recorded, request, key), usage=reply.usage)
+        return replace(_reply(earlier, request, key), usage=reply.usage)
 
     async def tool_result(self, turn: int, call: ToolCall, index: int, sample: int) -> ToolOutcome | None:
         key = self._key(turn, sample, index)
@@ -185,7 +185,7 @@ class NoJournal:
         return outcome
 
 
-def _redacted(reply: Reply, redactor: Redactor) -> Reply:
+def _redact(reply: Reply, redactor: Redactor) -> Reply:
     # What is opaque is signed: a change would make the provider refuse it.
     calls = tuple(replace(call, arguments=redactor.redact(call.arguments)) for call in reply.tool_calls)
     return replace(reply, text=redactor.redact(reply.text), tool_calls=calls)
@@ -232,10 +232,10 @@ def read_reply(entry: Mapping[str, Any], key: str) -> Reply:
     :raises Internal: ``JOURNAL_CORRUPT``.
     """
     try:
-        recorded, usage = entry["reply"], entry["usage"]
-        calls = tuple(ToolCall(c["id"], c["name"], c["arguments"], c.get("opaque", "")) for c in recorded["tool_calls"])
+        reply, usage = entry["reply"], entry["usage"]
+        calls = tuple(ToolCall(c["id"], c["name"], c["arguments"], c.get("opaque", "")) for c in reply["tool_calls"])
         spent = Usage(usage["input_tokens"], usage["output_tokens"], usage["dollars"])
-        return Reply(recorded["text"], calls, spent, recorded["finish_reason"], recorded.get("opaque", ""))
+        return Reply(reply["text"], calls, spent, reply["finish_reason"], reply.get("opaque", ""))
     except (KeyError, TypeError) as error:
         raise _corrupt(key, f"{error!r} is missing or of the wrong kind") from None
 

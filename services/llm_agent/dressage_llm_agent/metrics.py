@@ -37,7 +37,7 @@ class LlmMetrics:
             "dressage_llm_journal_hits", "Replies taken from the journal.", ["role"], registry=registry
         )
 
-    def answered(self, *, model: str, role: str, usage: Usage, seconds: float) -> None:
+    def count_reply(self, *, model: str, role: str, usage: Usage, seconds: float) -> None:
         """Count a reply of a provider."""
         labels = _labels(model, role)
         self._requests.labels(*labels, "ok").inc()
@@ -48,11 +48,11 @@ class LlmMetrics:
             self._dollars.labels(*labels).inc(usage.dollars)
         self._seconds.labels(*labels).observe(seconds)
 
-    def failed(self, *, model: str, role: str, reason: str) -> None:
+    def count_failure(self, *, model: str, role: str, reason: str) -> None:
         """Count a request that failed after its retries."""
         self._requests.labels(*_labels(model, role), reason.lower()).inc()
 
-    def journal_hit(self, *, role: str) -> None:
+    def count_journal_hit(self, *, role: str) -> None:
         """Count a reply from the journal."""
         self._hits.labels(role).inc()
 

@@ -34,7 +34,7 @@ class Purchase:
     usage: Usage | None = None
     _counted: bool = field(default=False, repr=False)
 
-    def uncounted(self) -> Usage | None:
+    def take_usage(self) -> Usage | None:
         """Return the usage to the first caller; None to all others, so that it is counted once."""
         if self._counted:
             return None
@@ -69,18 +69,18 @@ class Purchases:
 
         task = asyncio.create_task(work(), name=f"reply {entry}")
         self._pending[entry] = (purchase, task)
-        task.add_done_callback(lambda done: self._ended(entry, done))
+        task.add_done_callback(lambda done: self._remove(entry, done))
         return purchase, task
 
     async def drain(self, seconds: float) -> None:
         """Wait so long for the requests on their way, and cancel the rest."""
         tasks = [task for _, task in self._pending.values()]
         if tasks:
-            _, left = await asyncio.wait(tasks, timeout=seconds)
-            for task in left:
+            _, pending = await asyncio.wait(tasks, timeout=seconds)
+            for task in pending:
                 task.cancel()
 
-    def _ended(self, entry: str, task: asyncio.Task[Reply]) -> None:
+    def _remove(self, entry: str, task: asyncio.Task[Reply]) -> None:
         del self._pending[entry]
         if not task.cancelled() and task.exception() is not None:  # retrieved here: its caller may be gone
             structlog.get_logger("dressage.llm_agent").warning("no reply", entry=entry, error=str(task.exception()))

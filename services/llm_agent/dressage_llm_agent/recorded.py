@@ -134,12 +134,12 @@ class RecordedJournal:
         :raises FailedPrecondition: with the role's reason if neither has one. A reviser's and a fixer's end a session with the
             best policy so far.
         """
-        journalled = await self._journal.reply(turn, request)
-        if journalled is not None:
-            return journalled
-        recorded = await asyncio.to_thread(self._recording.reply, self._key, turn, request.sample)
-        if recorded is not None:
-            return await self._journal.record(turn, request, recorded)
+        journal_reply = await self._journal.reply(turn, request)
+        if journal_reply is not None:
+            return journal_reply
+        recorded_reply = await asyncio.to_thread(self._recording.reply, self._key, turn, request.sample)
+        if recorded_reply is not None:
+            return await self._journal.record(turn, request, recorded_reply)
         message = f"the recording {self._recording.name} has no reply for {self._key}, turn {turn}"
         reason = self._role.no_recording if turn == 0 else "RECORDING_ENDED"
         raise FailedPrecondition(message, reason=reason, metadata={"key": self._key})

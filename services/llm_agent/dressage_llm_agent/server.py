@@ -109,8 +109,8 @@ class _Caller:
                 "the caller ended the stream before a tool's result", reason="STREAM_ENDED"
             ) from None
         if answer.WhichOneof("message") != "tool_result" or answer.tool_result.id != call_id:
-            seen = answer.WhichOneof("message")
-            raise InvalidArgument(field="tool_result.id", value=seen, expected=f"the result of call {call_id}")
+            kind = answer.WhichOneof("message")
+            raise InvalidArgument(field="tool_result.id", value=kind, expected=f"the result of call {call_id}")
         return ToolOutcome(answer.tool_result.content, answer.tool_result.is_error)
 
 

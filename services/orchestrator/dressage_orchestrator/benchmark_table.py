@@ -30,22 +30,22 @@ class CaseSource(Protocol):
         """
 
 
-class Listed:
+class StagedCases:
     """The cases of the request, stage by stage."""
 
     def ask(self, benchmark: pb.Benchmark) -> list[pb.BenchmarkCase]:
         """Return the cases of the current stage, or of the next one if it is over and the score reaches the gate."""
-        left = [case for case in benchmark.cases if case.state not in ENDED]
+        cases = [case for case in benchmark.cases if case.state not in ENDED]
         if benchmark.cancelled:
             benchmark.stopped_reason = "cancelled"
-            return [case for case in left if case.session and case.state]  # one without a state waits to be continued
-        stage = min((case.stage for case in left), default=benchmark.stage)
+            return [case for case in cases if case.session and case.state]  # one without a state waits to be continued
+        stage = min((case.stage for case in cases), default=benchmark.stage)
         if benchmark.staged and stage > benchmark.stage > 0 and (score := gate_score(benchmark)) < benchmark.stage_gate:
             reason = f"the mean score {score:.2f} is below the gate of {benchmark.stage_gate:g}"
             benchmark.stopped_reason = f"stage {benchmark.stage}: {reason}"
             return []
         benchmark.stage = stage
-        return [case for case in left if case.stage == stage]
+        return [case for case in cases if case.stage == stage]
 
 
 def can_continue(session: v1.Session, spec: v1.SessionSpec) -> bool:

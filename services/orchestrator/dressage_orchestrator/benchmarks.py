@@ -30,7 +30,7 @@ from dressage_orchestrator import resource_names
 from dressage_orchestrator.benchmark_table import (
     DEFAULT_GATE,
     CaseSource,
-    Listed,
+    StagedCases,
     can_continue,
     environment_label,
     fill_groups,
@@ -38,7 +38,7 @@ from dressage_orchestrator.benchmark_table import (
 )
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import benchmarks, idempotency, sessions
-from dressage_orchestrator.database.engine import DatabaseLost, Fenced, ReadTransaction, Transaction
+from dressage_orchestrator.database.engine import DatabaseLost, ExecutorFenced, ReadTransaction, Transaction
 from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.quotas import WAITING
 from dressage_orchestrator.service import Sessions, caller
@@ -62,7 +62,7 @@ class Benchmarks:
         self._service = service
         self._notifier = notifier
         self._parallel = parallel
-        self._source = source or Listed()
+        self._source = source or StagedCases()
         self._validate = MessageValidator()
         self._drivers: dict[str, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("dressage.benchmarks")
@@ -106,20 +106,20 @@ class Benchmarks:
         return benchmark
 
     async def _check_specs(self, request: pb.CreateBenchmarkRequest) -> None:
-        checked = set()
+        kinds = set()
         for number, case in enumerate(request.cases, start=1):
             spec = _spec(request.template, case)
             try:
                 # A template alone is no valid spec, so the rules of the proto are not checked before.
                 self._validate(spec)
-                if (kind := (case.environment, case.environment_label, case.method)) not in checked:
+                if (kind := (case.environment, case.environment_label, case.method)) not in kinds:
                     await self._service.prepare(spec)
             except InvalidArgument as error:
                 label = f"{case.method} in {environment_label(case)}" if case.method else repr(case.intent[:60])
                 message = f"case {number} ({label}): {error.message}"
                 raise InvalidArgument(message, field=f"cases[{number - 1}]", reason=error.reason) from error
             if case.method:  # its other runs are not prepared before they begin
-                checked.add(kind)
+                kinds.add(kind)
 
     def _extend(self, tx: ReadTransaction, benchmark: pb.Benchmark, request: pb.CreateBenchmarkRequest) -> None:
         """Add the cases of a request, and let those continue that failed or whose limit is larger now (decision 0079)."""
@@ -134,13 +134,13 @@ class Benchmarks:
         added = []
         for number, case in enumerate(request.cases, start=1):
             ident = case.session_id or f"{benchmark.name.partition('/')[2]}-{number}"
-            if (stored := begun.get(ident)) is None:
+            if (row := begun.get(ident)) is None:
                 inputs = {field.name: value for field, value in case.ListFields() if field.name in _INPUTS}
-                stored = pb.BenchmarkCase(**{**inputs, "session_id": ident})
-                added.append(stored)
+                row = pb.BenchmarkCase(**{**inputs, "session_id": ident})
+                added.append(row)
             elif case.HasField("spec"):
-                stored.spec.CopyFrom(case.spec)
-            _reopen(stored, _session(tx, ident), _spec(request.template, case))
+                row.spec.CopyFrom(case.spec)
+            _reopen(row, _session(tx, ident), _spec(request.template, case))
         if request.staged:
             for new, stage in zip(added, stages(added, parallel=benchmark.parallel), strict=True):
                 new.stage = first + stage - 1
@@ -175,7 +175,7 @@ class Benchmarks:
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        outages = (DatabaseLost, Fenced)
+        outages = (DatabaseLost, ExecutorFenced)
         cause = error.split(outages)[1] if isinstance(error, BaseExceptionGroup) else error
         if cause is None or isinstance(cause, outages):
             self._log.warning("the database is unavailable; the benchmark is resumed later", benchmark=name)
@@ -219,8 +219,8 @@ class Benchmarks:
     async def _case(self, name: str, ident: str) -> None:
         """Create or continue the session of a case, and follow it to its end."""
         try:
-            session = await self._admitted(name, ident)
-        except (DatabaseLost, Fenced):
+            session = await self._open_when_admitted(name, ident)
+        except (DatabaseLost, ExecutorFenced):
             raise  # not a failure of the case: `recover` resumes the benchmark
         except DressageError as error:
             self._log.warning("a case could not start", benchmark=name, case=ident, reason=error.reason)
@@ -231,7 +231,7 @@ class Benchmarks:
             await self._cancel_session(ident)
         await self._follow(name, session)
 
-    async def _admitted(self, name: str, ident: str) -> v1.Session:
+    async def _open_when_admitted(self, name: str, ident: str) -> v1.Session:
         """Open a session for the benchmark's owner, once other sessions of the owner leave room for it."""
         while True:
             benchmark = await self._service.read(lambda tx: benchmarks.get(tx, name))
@@ -248,34 +248,34 @@ class Benchmarks:
     async def _open(self, benchmark: pb.Benchmark, case: pb.BenchmarkCase) -> v1.Session:
         """Return the session of a case: a new one, or the existing one, resumed if the case asks for a later epoch."""
         ident, spec = case.session_id, _spec(benchmark.template, case)
-        stored = await self._service.read(lambda tx: _session(tx, ident))
-        if stored is None:
+        current = await self._service.read(lambda tx: _session(tx, ident))
+        if current is None:
             request_id = _request_id(benchmark, ident, 0)
             request = session_api.CreateSessionRequest(session_id=ident, request_id=request_id, spec=spec)
             return await self._service.create(request, owner=benchmark.owner)
-        if stored.HasField("delete_time"):
-            message = f"{stored.name} is deleted. Restore it with `dressage sessions undelete {ident}`"
+        if current.HasField("delete_time"):
+            message = f"{current.name} is deleted. Restore it with `dressage sessions undelete {ident}`"
             raise FailedPrecondition(message, reason="SESSION_DELETED")
-        if stored.owner != benchmark.owner:
-            message = f"{stored.name} belongs to {stored.owner or 'nobody'}; only its owner may use it"
+        if current.owner != benchmark.owner:
+            message = f"{current.name} belongs to {current.owner or 'nobody'}; only its owner may use it"
             raise PermissionDenied(message, reason="NOT_THE_OWNER")
-        if stored.epoch >= case.epoch or stored.state not in sessions.ENDED:
-            return stored
-        more = max(0, spec.max_iterations - stored.spec.max_iterations)
-        request_id = _request_id(benchmark, ident, stored.epoch + 1)
-        resumed = session_api.ResumeSessionRequest(name=stored.name, additional_iterations=more, request_id=request_id)
+        if current.epoch >= case.epoch or current.state not in sessions.ENDED:
+            return current
+        more = max(0, spec.max_iterations - current.spec.max_iterations)
+        request_id = _request_id(benchmark, ident, current.epoch + 1)
+        resumed = session_api.ResumeSessionRequest(name=current.name, additional_iterations=more, request_id=request_id)
         resumed.budget.CopyFrom(spec.budget)
         return await self._service.resume(resumed)
 
     async def _follow(self, name: str, session: v1.Session) -> None:
         ident = resource_names.parse_session(session.name)
-        noted: Any = None
+        last: Any = None
         with self._notifier.subscribe(session.name) as subscription:
             while True:
                 current = await self._service.read(lambda tx: sessions.get(tx, ident))
                 facts = (current.state, current.current_iteration, current.best_score)
-                if facts != noted:
-                    noted = facts
+                if facts != last:
+                    last = facts
                     await self._note(name, ident, current)
                 if current.state in sessions.ENDED:
                     return

@@ -151,7 +151,9 @@ def _in_thread(tool: Tool) -> conversation.Tool:
     return run
 
 
-async def configured(agent: AgentClient, entry: session_pb.RoleModel, *, field: str) -> agent_pb.DescribeModelResponse:
+async def require_model(
+    agent: AgentClient, entry: session_pb.RoleModel, *, field: str
+) -> agent_pb.DescribeModelResponse:
     """Return the description of a model.
 
     :param field: names the model in the error.

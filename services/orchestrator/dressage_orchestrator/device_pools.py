@@ -138,10 +138,10 @@ def offer_of(spec: v1.SessionSpec, estimate: Estimate, rate: float | None, *, on
     """
     load, environment = estimate.load, spec.environment.removeprefix("environments/")
     if rate is None and on_device and load is not None:
-        known = nearest(device_rates(), environment, members=load.members, worlds=load.worlds)
-        if known is not None:
-            source = f"measured on another machine: {known.device}, {known.worlds:,} environments, {known.source}"
-            return Offer(spec, estimate, known.effective(load.members * load.steps), source)
+        entry = nearest(device_rates(), environment, members=load.members, worlds=load.worlds)
+        if entry is not None:
+            source = f"measured on another machine: {entry.device}, {entry.worlds:,} environments, {entry.source}"
+            return Offer(spec, estimate, entry.effective(load.members * load.steps), source)
     return Offer(spec, estimate, rate)
 
 

@@ -46,13 +46,13 @@ class HumanFeedback:
         if not request.note.strip() and not fields:
             expected = "a note, a proposal, criteria, an iteration to start from or what to continue from"
             raise InvalidArgument(field="note", value=request.note, expected=expected)
-        stored = await self._service.read(lambda tx: sessions.get(tx, session))
+        current = await self._service.read(lambda tx: sessions.get(tx, session))
         if request.proposal_source.strip():
-            method = self._service.methods.of(stored.spec)
-            await method.check_edit(stored.spec, request.proposal_source, judge=self._judge)
+            method = self._service.methods.of(current.spec)
+            await method.check_edit(current.spec, request.proposal_source, judge=self._judge)
 
         if request.from_parent:
-            refusal = self._service.methods.of(stored.spec).refusal_to_continue(stored.spec)
+            refusal = self._service.methods.of(current.spec).refusal_to_continue(current.spec)
             if refusal and request.from_parent == v1.FROM_PARENT_ALWAYS:
                 raise InvalidArgument(field="from_parent", problem=refusal, value="always", expected="never or auto")
 
@@ -77,10 +77,10 @@ class HumanFeedback:
         session = resource_names.parse_session(request.name)
 
         def record(tx: Transaction) -> v1.Session:
-            stored = sessions.get(tx, session)
+            current = sessions.get(tx, session)
             if idempotency.find_request(tx, "ApproveSession", request.request_id, request) is not None:
-                return stored
-            waiting = stored.awaiting_approval
+                return current
+            waiting = current.awaiting_approval
             if not waiting:
                 message = f"no proposal of session {session!r} waits for approval"
                 raise FailedPrecondition(message, reason="NOTHING_TO_APPROVE")
@@ -89,12 +89,12 @@ class HumanFeedback:
                 raise FailedPrecondition(message, reason="OTHER_ITERATION_WAITS", metadata={"iteration": str(waiting)})
             feedback.add_direction(tx, session, feedback.APPROVE, request.note.strip(), iteration=waiting)
             idempotency.record_request(tx, "ApproveSession", request.request_id, request, request.name)
-            return stored
+            return current
 
-        stored = await self._service.transact(record)
+        current = await self._service.transact(record)
         await self._service.release(session)
         self._workflows.wake(session)
-        return stored
+        return current
 
     async def label(self, request: pb.LabelRolloutRequest) -> pb.LabelRolloutResponse:
         """Record a person's score of a rollout.
@@ -107,18 +107,18 @@ class HumanFeedback:
             if idempotency.find_request(tx, "LabelRollout", request.request_id, request) is None:
                 feedback.add_label(tx, Label(request.rollout, request.score, request.comment))
                 idempotency.record_request(tx, "LabelRollout", request.request_id, request, request.rollout)
-            stored = feedback.labels_of(tx, request.rollout)
+            labels = feedback.labels_of(tx, request.rollout)
             judgment: list[v1.Judgment] = []
 
             def edit(entry: v1.Member) -> None:
-                judgment.extend(_with_labels(entry, request.rollout, stored))
+                judgment.extend(_with_labels(entry, request.rollout, labels))
 
             assignments.change_member(tx, assignment, member, edit)
             if not judgment:
                 raise NotFound(f"no rollout {request.rollout!r}", reason="ROLLOUT_NOT_FOUND")
             parts = resource_names.parse_assignment(assignment)
-            judged = ev.Event(judged=ev.Judged(subject=request.rollout, judgment=judgment[0]))
-            events.append(tx, parts.session, judged, iteration=parts.iteration)
+            event = ev.Event(judged=ev.Judged(subject=request.rollout, judgment=judgment[0]))
+            events.append(tx, parts.session, event, iteration=parts.iteration)
             agreement = _agreement(tx, parts.session)
             sessions.change(tx, parts.session, lambda entry: entry.label_agreement.CopyFrom(agreement))
             return pb.LabelRolloutResponse(judgment=judgment[0], agreement=agreement)
@@ -127,10 +127,10 @@ class HumanFeedback:
 
 
 def _require_judged(tx: Transaction, session: str, number: int) -> None:
-    judged = [entry.number for entry in sessions.iterations(tx, session) if entry.HasField("score")]
-    if number not in judged:
-        known = ", ".join(str(entry) for entry in judged) or "none yet"
-        raise InvalidArgument(field="rebase_to", value=number, expected=f"a judged iteration of the session: {known}")
+    numbers = [entry.number for entry in sessions.iterations(tx, session) if entry.HasField("score")]
+    if number not in numbers:
+        choices = ", ".join(str(entry) for entry in numbers) or "none yet"
+        raise InvalidArgument(field="rebase_to", value=number, expected=f"a judged iteration of the session: {choices}")
 
 
 def _store(tx: Transaction, session: str, request: pb.SteerSessionRequest) -> None:
@@ -183,7 +183,7 @@ def _agreement(tx: Transaction, session: str) -> v1.Agreement:
     threshold = sessions.get(tx, session).spec.pass_threshold
     people: list[float] = []
     judges: list[float] = []
-    for judgment in _labelled(tx, session):
+    for judgment in _labelled_judgments(tx, session):
         scores = {verdict.kind: verdict.score for verdict in judgment.verdicts}
         if len(scores) > 1:  # only rollouts with a judge's verdict can be compared
             people.append(scores[v1.JUDGE_KIND_HUMAN])
@@ -197,7 +197,7 @@ def _agreement(tx: Transaction, session: str) -> v1.Agreement:
     return agreement
 
 
-def _labelled(tx: Transaction, session: str) -> list[v1.Judgment]:
+def _labelled_judgments(tx: Transaction, session: str) -> list[v1.Judgment]:
     judgments: list[v1.Judgment] = []
     labelled = {label.rollout for label in feedback.session_labels(tx, session)}
     for assignment in sorted({_owner(rollout)[0] for rollout in labelled}):

@@ -31,7 +31,7 @@ class DataFolderLock:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise FailedPrecondition(_occupied(self._folder), reason="DATA_FOLDER_IN_USE") from None
+            raise FailedPrecondition(_conflict(self._folder), reason="DATA_FOLDER_IN_USE") from None
         (self._folder / FACTS_NAME).unlink(missing_ok=True)
 
     def announce(self, address: str) -> None:
@@ -45,7 +45,7 @@ class DataFolderLock:
         self._lock.release()
 
 
-def _occupied(folder: Path) -> str:
+def _conflict(folder: Path) -> str:
     try:
         facts = json.loads((folder / FACTS_NAME).read_text())
         who = f"process {facts['pid']} at {facts['address']}"

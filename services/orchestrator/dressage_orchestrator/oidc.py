@@ -86,8 +86,8 @@ class SignedTokens:
 
     def _role(self, claim: Any) -> Role | None:
         """The highest role that a claim lists; the default role without one."""
-        given = claim if isinstance(claim, list) else str(claim or "").split()
-        roles = [Role[str(entry).upper()] for entry in given if str(entry).upper() in Role.__members__]
+        values = claim if isinstance(claim, list) else str(claim or "").split()
+        roles = [Role[str(entry).upper()] for entry in values if str(entry).upper() in Role.__members__]
         default = self._default_role
         return max(roles) if roles else Role[default.upper()] if default else None
 
@@ -146,11 +146,11 @@ def _get(url: str, deadline: float) -> dict[str, Any]:
     :raises ValueError: for an answer that is no JSON object, or too long.
     """
     opener = urllib.request.build_opener(_NoRedirects)
-    left = deadline - time.monotonic()
-    if left <= 0:
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
         raise TimeoutError(f"{url}: no answer in {_PROVIDER_SECONDS:g} s")
     body = b""
-    with opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=left) as response:
+    with opener.open(urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=seconds) as response:
         while chunk := response.read1(65_536):
             body += chunk
             if len(body) > _MAX_BYTES:

@@ -53,7 +53,7 @@ class _File(BaseModel):
 
 
 @dataclass(frozen=True)
-class _Read:
+class _Content:
     """What a file of principals contains."""
 
     by_digest: Mapping[bytes, Principal] = field(default_factory=dict)
@@ -81,8 +81,8 @@ class Principals:
         tokens = settings.callers()
         self._own = {token_digest(t.get_secret_value()): Principal(API_PRINCIPAL) for t in tokens.values()}
         self._jwt = SignedTokens(settings, clock) if settings.oidc_issuer else None
-        self._read = self._load()
-        self._checked = clock()
+        self._content = self._load()
+        self._check_time = clock()
         self._log = structlog.get_logger("dressage.principals")
 
     @property
@@ -92,28 +92,28 @@ class Principals:
 
     def quota(self, name: str) -> Quota:
         """The quota of a principal: that of the file, else the server's default, which the API's own token lacks."""
-        return self._read.quotas.get(name, Quota() if name in ("", API_PRINCIPAL) else self._default)
+        return self._content.quotas.get(name, Quota() if name in ("", API_PRINCIPAL) else self._default)
 
     async def _authenticate(self, token: str) -> Principal | None:
-        if self._path is not None and self._clock() - self._checked > _CHECK_SECONDS:
-            self._checked = self._clock()
+        if self._path is not None and self._clock() - self._check_time > _CHECK_SECONDS:
+            self._check_time = self._clock()
             await threads.run(threads.REQUESTS, self._reload)
-        known = await by_digest({**self._read.by_digest, **self._own})(token)
-        if known is None and self._jwt is not None and token.count(".") == 2:
+        principal = await by_digest({**self._content.by_digest, **self._own})(token)
+        if principal is None and self._jwt is not None and token.count(".") == 2:
             return await threads.run(threads.REQUESTS, self._jwt.verify, token)
-        return known
+        return principal
 
     def _reload(self) -> None:
         try:
-            if _stamp(self._path) != self._read.stamp:
-                self._read = self._load()
-                self._log.info("principals read again", principals=len(self._read.by_digest))
+            if _stamp(self._path) != self._content.stamp:
+                self._content = self._load()
+                self._log.info("principals read again", principals=len(self._content.by_digest))
         except FailedPrecondition as error:
             self._log.error("the principals stay as they were", error=error.message)
 
-    def _load(self) -> _Read:
+    def _load(self) -> _Content:
         if self._path is None:
-            return _Read()
+            return _Content()
         stamp = _stamp(self._path)
         try:
             entries = _File.model_validate(tomllib.loads(self._path.read_text("utf-8"))).principals
@@ -125,8 +125,8 @@ class Principals:
         if twice:
             message = f"{self._path}: the name {sorted(twice)[0]!r} is taken; names of principals are unique"
             raise FailedPrecondition(message, reason="BAD_PRINCIPALS")
-        known = {bytes.fromhex(e.token_sha256): Principal(e.name, Role[e.role.upper()]) for e in entries}
-        return _Read(known, quotas, stamp)
+        principals = {bytes.fromhex(e.token_sha256): Principal(e.name, Role[e.role.upper()]) for e in entries}
+        return _Content(principals, quotas, stamp)
 
 
 def _stamp(path: Path | None) -> object:

@@ -51,20 +51,20 @@ class Quotas:
             return
         # Two sessions at once would each see the whole remainder (decision 0055).
         tx.lock(f"quota/{owner}")
-        held = [entry for entry in sessions.of_owner(tx, owner) if entry.name != f"sessions/{resumed}"]
-        running = [entry for entry in held if entry.state not in sessions.ENDED]
+        owned = [entry for entry in sessions.of_owner(tx, owner) if entry.name != f"sessions/{resumed}"]
+        running = [entry for entry in owned if entry.state not in sessions.ENDED]
         _within("running_sessions", "QUOTA_RUNNING_SESSIONS", len(running) + 1, quota.running_sessions, owner)
         cores = sum(self._cores_of(entry.spec.pool) for entry in running) + self._cores_of(spec.pool)
         _within("cores", "QUOTA_CORES", cores, quota.cores, owner)
-        stored = sessions.artifact_bytes(tx, owner)
-        _within("artifact_bytes", "QUOTA_ARTIFACT_BYTES", stored, quota.artifact_bytes, owner)
+        artifact_bytes = sessions.artifact_bytes(tx, owner)
+        _within("artifact_bytes", "QUOTA_ARTIFACT_BYTES", artifact_bytes, quota.artifact_bytes, owner)
         if quota.dollars is not None and uses_model:
-            left = quota.dollars - self._reserved(tx, owner, held)
+            remaining = quota.dollars - self._reserved_dollars(tx, owner, owned)
             own = next((e.cost.dollars for e in sessions.of_owner(tx, owner) if e.name == f"sessions/{resumed}"), 0.0)
-            if left - own <= 0:
-                _refuse("dollars", "QUOTA_DOLLARS", quota.dollars - left, quota.dollars, owner)
-            given = spec.budget.dollars if spec.budget.HasField("dollars") else left
-            spec.budget.dollars = min(given, left)
+            if remaining - own <= 0:
+                _refuse("dollars", "QUOTA_DOLLARS", quota.dollars - remaining, quota.dollars, owner)
+            dollars = spec.budget.dollars if spec.budget.HasField("dollars") else remaining
+            spec.budget.dollars = min(dollars, remaining)
 
     def check_elicitation(self, tx: ReadTransaction, owner: str) -> None:
         """Check that a principal may ask a model for criteria.
@@ -76,14 +76,14 @@ class Quotas:
             _refuse("dollars of elicitations a day", "ELICIT_BUDGET", today, self._elicit_dollars, "this server")
         quota = self._of(owner)
         if quota.dollars is not None:
-            spent = self._reserved(tx, owner, sessions.of_owner(tx, owner))
+            spent = self._reserved_dollars(tx, owner, sessions.of_owner(tx, owner))
             if spent >= quota.dollars:
                 _refuse("dollars", "QUOTA_DOLLARS", spent, quota.dollars, owner)
 
-    def _reserved(self, tx: ReadTransaction, owner: str, held: list[v1.Session]) -> float:
+    def _reserved_dollars(self, tx: ReadTransaction, owner: str, owned: list[v1.Session]) -> float:
         since = tx.now - WINDOW
         total = sessions.charged_dollars(tx, since=since, principal=owner)
-        for entry in held:
+        for entry in owned:
             if entry.state not in sessions.ENDED:
                 total += max(entry.spec.budget.dollars, entry.cost.dollars)
             elif entry.create_time.ToDatetime(since.tzinfo) >= since:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import structlog
 
 from dressage_orchestrator.database import executors
-from dressage_orchestrator.database.engine import Database, Fenced
+from dressage_orchestrator.database.engine import Database, ExecutorFenced
 from dressage_orchestrator.database.executors import Executor
 
 
@@ -85,7 +85,7 @@ class Replica:
                 if not executors.heartbeat(tx, self.id):
                     return False
                 registered = executors.list_all(tx)
-        except Fenced:
+        except ExecutorFenced:
             return False
         alive = {self.id}
         for other in registered:

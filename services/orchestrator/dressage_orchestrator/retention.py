@@ -126,8 +126,8 @@ class Retention:
         if not validate_only:
             self._workflows.check_launched()
         for parts in (
-            self._ended,
-            self._deleted,
+            self._ended_sessions,
+            self._deleted_sessions,
             self._history,
             self._events,
             self._artifacts,
@@ -140,21 +140,21 @@ class Retention:
             raise failures[0]
 
     @contextmanager
-    def _collected(self, failures: list[DressageError], name: str) -> Iterator[None]:
+    def _collect_failure(self, failures: list[DressageError], name: str) -> Iterator[None]:
         try:
             yield
         except DressageError as error:
             self._log.warning("could not remove", name=name, error=error.message)
             failures.append(error)
 
-    def _ended(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
+    def _ended_sessions(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
         """Delete sessions that ended long ago, as `DeleteSession` does."""
         if self._policy.ended is None:
             return
         moment = self._before(self._policy.ended)
         for ids in self._batches(lambda tx, after: retention.kept_before(tx, moment, after=after)):
-            for session in sorted(self._unreferenced(frozenset(ids))):
-                with self._collected(failures, session):
+            for session in sorted(self._without_references(frozenset(ids))):
+                with self._collect_failure(failures, session):
                     if not dry and not self._delete_ended(session, moment):
                         continue
                     yield _part(pb.GARBAGE_KIND_ENDED_SESSION, session)
@@ -162,18 +162,18 @@ class Retention:
     def _delete_ended(self, session: str, moment: int) -> bool:
         with self._database.begin() as tx:
             tx.lock(resource_names.session_name(session))
-            stored = sessions.get(tx, session)
-            ended = stored.state in sessions.ENDED and stored.end_time.ToMicroseconds() <= moment
-            if ended and not stored.HasField("delete_time"):
+            current = sessions.get(tx, session)
+            ended = current.state in sessions.ENDED and current.end_time.ToMicroseconds() <= moment
+            if ended and not current.HasField("delete_time"):
                 sessions.delete(tx, session, grace_seconds=self._policy.deleted * DAY)
             return ended
 
-    def _deleted(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
+    def _deleted_sessions(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
         """Remove deleted sessions whose grace period has ended."""
         for batch in self._deleted_batches():
             due = frozenset(resource_names.parse_session(entry.name) for entry in batch if self._is_due(entry))
-            for session in sorted(self._unreferenced(due)):
-                with self._collected(failures, session):
+            for session in sorted(self._without_references(due)):
+                with self._collect_failure(failures, session):
                     part = self._remove(session, dry=dry)
                     if part is not None:
                         yield part
@@ -182,7 +182,7 @@ class Retention:
         after = ""
         while True:
             with self._database.read() as tx:
-                batch = retention.deleted(tx, after=after)
+                batch = retention.deleted_sessions(tx, after=after)
             if not batch:
                 return
             yield batch
@@ -221,7 +221,9 @@ class Retention:
             with self._database.begin() as tx:
                 return retention.delete_history(tx, session, before=moment)
 
-        yield from self._of_ended(pb.GARBAGE_KIND_HISTORY, retention.Removed.HISTORY, moment, remove, dry, failures)
+        yield from self._parts_of_ended(
+            pb.GARBAGE_KIND_HISTORY, retention.Removal.HISTORY, moment, remove, dry, failures
+        )
 
     def _events(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
         moment = self._before(self._policy.events)
@@ -230,12 +232,12 @@ class Retention:
             with self._database.begin() as tx:
                 return retention.delete_events(tx, session, before=moment)
 
-        yield from self._of_ended(pb.GARBAGE_KIND_EVENTS, retention.Removed.EVENTS, moment, remove, dry, failures)
+        yield from self._parts_of_ended(pb.GARBAGE_KIND_EVENTS, retention.Removal.EVENTS, moment, remove, dry, failures)
 
-    def _of_ended(
+    def _parts_of_ended(
         self,
         kind: pb.GarbageKind.ValueType,
-        lacking: retention.Removed,
+        lacking: retention.Removal,
         moment: int,
         remove: Callable[[str], int],
         dry: bool,
@@ -244,7 +246,7 @@ class Retention:
         """Remove a part of each session that ended before a time and still has it."""
         for ids in self._batches(lambda tx, after: retention.ended_before(tx, moment, lacking=lacking, after=after)):
             for session in ids:
-                with self._collected(failures, session):
+                with self._collect_failure(failures, session):
                     part = _part(kind, session)
                     part.rows = 0 if dry else remove(session)
                     yield part
@@ -256,13 +258,13 @@ class Retention:
         for start in range(0, len(names), _BATCH):
             batch = names[start : start + _BATCH]
             missing = sorted(frozenset(batch) - self._existing(batch))
-            held = self._referenced(frozenset()) if missing else set()
+            references = self._references(frozenset()) if missing else set()
             for session in missing:
-                with self._collected(failures, session):
+                with self._collect_failure(failures, session):
                     prefix = f"{_FOLDER}{session}/"
                     part = _part(pb.GARBAGE_KIND_ARTIFACTS, session)
                     part.artifacts, part.bytes, newest = self._measure(prefix)
-                    if session in held or newest >= oldest or not part.artifacts or self._existing([session]):
+                    if session in references or newest >= oldest or not part.artifacts or self._existing([session]):
                         continue
                     if not dry:
                         self._store.delete_prefix(prefix)
@@ -272,7 +274,7 @@ class Retention:
         with self._database.read() as tx:
             names = retention.benchmarks_without_sessions(tx, self._before(self._policy.deleted))
         for name in names:
-            with self._collected(failures, name):
+            with self._collect_failure(failures, name):
                 part = pb.CollectGarbageResponse(kind=pb.GARBAGE_KIND_BENCHMARK, name=name)
                 if not dry:
                     with self._database.begin() as tx:
@@ -294,7 +296,7 @@ class Retention:
     def _remains(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
         if dry:
             return  # they are few, and counting them takes as long as their removal
-        with self._collected(failures, ""):
+        with self._collect_failure(failures, ""):
             # Ages of files are those of the machine's clock.
             count = self._store.delete_remains(datetime.now(tz=UTC) - timedelta(days=_INTERRUPTED_DAYS))
             if count:
@@ -311,15 +313,15 @@ class Retention:
             yield ids
             after = ids[-1]
 
-    def _unreferenced(self, due: frozenset[str]) -> frozenset[str]:
+    def _without_references(self, due: frozenset[str]) -> frozenset[str]:
         """Return those of the sessions to which nothing refers that stays; what stays may refer to further ones."""
-        while due and (held := due & self._referenced(due)):
-            due -= held
+        while due and (references := due & self._references(due)):
+            due -= references
         return due
 
-    def _referenced(self, without: frozenset[str]) -> set[str]:
+    def _references(self, without: frozenset[str]) -> set[str]:
         with self._database.read() as tx:
-            return retention.referenced(tx, without=without)
+            return retention.referenced_sessions(tx, without=without)
 
     def _existing(self, ids: Sequence[str]) -> set[str]:
         with self._database.read() as tx:

@@ -24,7 +24,7 @@ from dressage.sandbox.machine import Machine
 from dressage.serving.access import current_principal
 
 from dressage_orchestrator import models, resource_names, threads
-from dressage_orchestrator.clients import AgentClient, JudgeClient, configured
+from dressage_orchestrator.clients import AgentClient, JudgeClient, require_model
 from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import events, idempotency, retention, sessions, trainings
 from dressage_orchestrator.database.driver_errors import domain_error
@@ -124,9 +124,9 @@ class Sessions:
         """
         owner = caller() if owner is None else owner
         self._workflows.check_launched()
-        known = await self.transact(lambda tx: _repeat(tx, "CreateSession", request.request_id, request))
-        if known is not None:
-            return known
+        answer = await self.transact(lambda tx: _repeat(tx, "CreateSession", request.request_id, request))
+        if answer is not None:
+            return answer
         planned = await self._plan(request.spec)
         spec, uses_model, method = planned.spec, planned.uses_model, self._methods.of(planned.spec)
         session_id = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
@@ -199,7 +199,7 @@ class Sessions:
         if entry.model == TEMPLATE:
             return False
         field = "spec.model" if entry.model == spec.model and not entry.api_base else "spec.roles"
-        described = await configured(self._agent, entry, field=field)
+        described = await require_model(self._agent, entry, field=field)
         priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
         if spec.budget.HasField("dollars") and described.language_model and not priced:
             expected = f"no limit in dollars, because the price of {entry.model!r} is unknown. Limit the tokens instead"
@@ -230,11 +230,11 @@ class Sessions:
             again = _repeat(tx, "ResumeSession", request.request_id, request)
             if again is not None:
                 return again
-            stored = sessions.get(tx, session)
-            if stored.state not in sessions.ENDED:
+            current = sessions.get(tx, session)
+            if current.state not in sessions.ENDED:
                 message = f"session {session!r} has not ended; to continue it: dressage sessions watch {session}"
                 raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
-            if stored.HasField("delete_time"):
+            if current.HasField("delete_time"):
                 raise FailedPrecondition(f"session {session!r} is deleted; undelete it first", reason="SESSION_DELETED")
             done = sum(1 for entry in sessions.iterations(tx, session) if entry.phase == v1.PHASE_DONE)
 
@@ -264,7 +264,7 @@ class Sessions:
 
     async def release(self, session: str) -> None:
         """Resume a session of an earlier server that this one has left interrupted, because a request concerns it."""
-        if self._workflows.held(session):
+        if self._workflows.is_held(session):
             await threads.run(threads.REQUESTS, self._workflows.release, session)
 
     async def delete(self, request: pb.DeleteSessionRequest) -> v1.Session:
@@ -272,11 +272,11 @@ class Sessions:
         session = resource_names.parse_session(request.name)
 
         def mark(tx: Transaction) -> v1.Session:
-            stored = sessions.get(tx, session)
-            if request.etag and request.etag != stored.etag:
+            current = sessions.get(tx, session)
+            if request.etag and request.etag != current.etag:
                 message = f"session {session!r} has changed since etag {request.etag!r}; read it again"
-                raise Aborted(message, reason="ETAG_MISMATCH", metadata={"etag": stored.etag})
-            if stored.state not in sessions.ENDED:
+                raise Aborted(message, reason="ETAG_MISMATCH", metadata={"etag": current.etag})
+            if current.state not in sessions.ENDED:
                 if not request.force:
                     message = f"session {session!r} has not ended; cancel it first, or set `force`"
                     raise FailedPrecondition(message, reason="SESSION_NOT_ENDED")
@@ -317,12 +317,12 @@ class Sessions:
         card, method = load_card(full.environment.removeprefix("environments/")), self._methods.of(full)
         episode = _episode_steps(full)
         part = method.estimate(full, episode_steps=episode)
-        known = await self.read(
+        rate = await self.read(
             partial(trainings.first_speed, keys=self._devices.rate_keys(part, full.pool), pool=full.pool)
         )
-        seconds = method.seconds(full, part, cores=available_cores(), known=known)
+        seconds = method.seconds(full, part, cores=available_cores(), rate=rate)
         longest = part.longest()
-        most = method.seconds(full, longest, cores=available_cores(), known=known)
+        most = method.seconds(full, longest, cores=available_cores(), rate=rate)
         answer = pb.EstimateSessionResponse(
             spec=full,
             env_steps_per_iteration=part.env_steps,
@@ -340,7 +340,7 @@ class Sessions:
         await self._add_calls(answer, part, full)
         return answer
 
-    async def _plan(self, spec: v1.SessionSpec) -> Planned:
+    async def _plan(self, spec: v1.SessionSpec) -> SessionPlan:
         """Check a spec, choose its pool, and fill in the defaults that depend on it."""
         full, uses_model = await self.prepare(spec)
         method, reason = self._methods.of(full), ""
@@ -349,13 +349,13 @@ class Sessions:
         placed = await self._devices.place(full, method, self._judge)
         if full.pool in self._devices.names:
             full = self._on_device(spec, full, method)
-        return Planned(full, uses_model, "; ".join(filter(None, (reason, placed.note))), placed.moved)
+        return SessionPlan(full, uses_model, "; ".join(filter(None, (reason, placed.note))), placed.moved)
 
     def _on_device(self, spec: v1.SessionSpec, full: v1.SessionSpec, method: Method) -> v1.SessionSpec:
         """Return a copy with the defaults of a pool of devices."""
         filled = v1.SessionSpec()
         filled.CopyFrom(full)
-        method.fill_on_device(filled, given=spec)
+        method.fill_on_device(filled, request=spec)
         method.validate(filled)
         return filled
 
@@ -378,7 +378,7 @@ class Sessions:
             return full, f"pool {full.pool}: {difference}; `--pool {moved.pool}` trains there nevertheless"
 
         def seconds(offer: Offer) -> float:
-            return method.seconds(offer.spec, offer.estimate, cores=available_cores(), known=offer.rate)
+            return method.seconds(offer.spec, offer.estimate, cores=available_cores(), rate=offer.rate)
 
         chosen, reason = faster(offers[0], offers[1], seconds)
         full.pool = chosen.spec.pool
@@ -410,7 +410,7 @@ class Sessions:
 
 
 @dataclass(frozen=True)
-class Planned:
+class SessionPlan:
     """A spec with all defaults, on its pool.
 
     :param note: what the user should know of the pool; empty: nothing.
@@ -440,8 +440,8 @@ def _price(described: agent_pb.DescribeModelResponse, calls: RoleCalls) -> float
     priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
     if not priced:
         return None
-    sent = calls.input_tokens * described.input_dollars_per_million
-    return (sent + calls.output_tokens * described.output_dollars_per_million) / 1e6
+    input_cost = calls.input_tokens * described.input_dollars_per_million
+    return (input_cost + calls.output_tokens * described.output_dollars_per_million) / 1e6
 
 
 def _terminates(card: EnvironmentCard, spec: v1.SessionSpec) -> bool:

@@ -94,7 +94,7 @@ async def start(
         loopback and no token is set.
     """
     async with AsyncExitStack() as stack:
-        service = await _start(settings, store, methods or Methods.installed(), stack, fenced or _exit_process)
+        service = await _start(settings, store, methods or Methods.load(), stack, fenced or _exit_process)
         closing = stack.pop_all()
     stopped = asyncio.Event()
 
@@ -133,7 +133,7 @@ async def _start(
         await _start_workers(settings, launcher, parts, stack)
     stack.push_async_callback(parts.benchmarks.close)
     gauges = asyncio.create_task(update_gauges(parts.database, methods=methods.names))
-    stack.push_async_callback(_cancelled, gauges)
+    stack.push_async_callback(_cancel, gauges)
     lock.announce(address)
     return RunningService(address, stack.aclose, parts.server.local_address)
 
@@ -192,7 +192,7 @@ async def _assemble(
         **await _clients(settings, stack),
     )
     workflows = Workflows(engine, methods, system_database_url=_workflow_url(settings, url), executor_id=executor)
-    controller.notify, controller.held = workflows.wake, workflows.held
+    controller.notify, controller.is_held = workflows.wake, workflows.is_held
     names = {default, *devices.names} if pools is None else set(pools)
     local = Capacity(max(1, available_cores() // settings.max_parallel_runs), max_runs=settings.max_parallel_runs)
     cores = partial(_cores_of, pools, local.cores)
@@ -275,14 +275,14 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
         membership.join(workflows)
     benchmarks = None if settings.hold else parts.benchmarks
     following = asyncio.create_task(follow(parts.database, parts.notifier, parts.wakeups))
-    stack.push_async_callback(_cancelled, following)
+    stack.push_async_callback(_cancel, following)
     reconciling = asyncio.create_task(_reconcile(workflows, parts.controller, benchmarks))
-    stack.push_async_callback(_cancelled, reconciling)
+    stack.push_async_callback(_cancel, reconciling)
     admitting = asyncio.create_task(_admit(workflows, parts.notifier))
-    stack.push_async_callback(_cancelled, admitting)
+    stack.push_async_callback(_cancel, admitting)
     if settings.retention_seconds and not settings.hold:
         collecting = asyncio.create_task(_collect(settings, parts))
-        stack.push_async_callback(_cancelled, collecting)
+        stack.push_async_callback(_cancel, collecting)
 
 
 class _Membership:
@@ -297,7 +297,7 @@ class _Membership:
             settings.executor_name or socket.gethostname(),
             owners=lambda: self._workflows.owners() if self._workflows else set(),
             take_over=lambda orphaned: self._workflows.take_over(orphaned) if self._workflows else None,
-            fenced=self._fenced,
+            fenced=self._handle_expiry,
             heartbeat_seconds=settings.heartbeat_seconds,
             lease_seconds=settings.lease_seconds,
         )
@@ -306,7 +306,7 @@ class _Membership:
         """Let this server take over workflows from now on."""
         self._workflows = workflows
 
-    def _fenced(self) -> None:
+    def _handle_expiry(self) -> None:
         self.stopping.set()
         self._on_fenced()
 
@@ -401,9 +401,11 @@ def _server(
     principals: Principals,
     pages: PageTokens,
 ) -> GrpcServer:
-    gate, known = PublicGate(service, principals), principals.authenticate
+    gate, authenticate = PublicGate(service, principals), principals.authenticate
     # Exempt: trainers have run tokens, which the servicer of runs verifies itself.
-    server = GrpcServer.from_settings("orchestrator", settings, authenticate=known, gate=gate, exempt=(RUN_SERVICE,))
+    server = GrpcServer.from_settings(
+        "orchestrator", settings, authenticate=authenticate, gate=gate, exempt=(RUN_SERVICE,)
+    )
     environments, artifacts = (
         EnvironmentServicer(pages),
         ArtifactServicer(engine.store, service, pages, engine.renderer),
@@ -430,7 +432,7 @@ def _server(
     return server
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

@@ -88,7 +88,7 @@ class Bench:
         self.began.append(run)
         return True
 
-    async def abandoned(self, run: str) -> bool:
+    async def is_abandoned(self, run: str) -> bool:
         return False
 
     def submit(self, run: str, pool: str, attempt: int = 1, session: str = "s") -> str:

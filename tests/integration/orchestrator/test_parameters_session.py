@@ -107,7 +107,7 @@ async def test_every_variant_uses_its_whole_budget(stack: Stack) -> None:
             if variant.commits_second:
                 assert all(entry.parameters.chosen == len(entry.parameters.candidates) for entry in iterations)
             shown = [entry.parameters.evidence_tokens > 0 for entry in iterations]
-            assert any(shown) == bool(variant.kept), variant.name
+            assert any(shown) == bool(variant.rollout_labels), variant.name
             scored = [event.scored.score for event in events if event.HasField("scored")]
             assert scored == [entry.score for entry in iterations]
             prefix = f"sessions/{session.name.partition('/')[2]}/iterations/1"

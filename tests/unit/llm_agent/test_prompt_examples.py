@@ -15,7 +15,7 @@ from dressage.contracts.spaces import Spaces
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import load_check_trajectories
 from dressage_llm_agent.roles.registry import role_of
-from dressage_llm_agent.roles.reviser.hyperparameters import offered
+from dressage_llm_agent.roles.reviser.hyperparameters import tunable_values
 
 MOVING = ["HalfCheetah-v5", "Hopper-v5", "CartPole-v1"]
 EVERY = [*MOVING, "Reacher-v5"]
@@ -99,4 +99,4 @@ def test_the_reviser_reads_ranges_and_values_of_the_preset():
     assert "- observation_clip, 1 to 100, preset 10: " in text and "- reward_clip, 1 to 100, preset 10: " in text
     sac = pb.ReviserTask(tune_hyperparameters=True, algorithm="sac")
     assert "learning (SAC)" in system("HalfCheetah-v5", sac)
-    assert not any("clip" in line for line in offered(sac))
+    assert not any("clip" in line for line in tunable_values(sac))

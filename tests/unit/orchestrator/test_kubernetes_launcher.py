@@ -120,7 +120,7 @@ class Bench:
         self.began.append(run)
         return True
 
-    async def abandoned(self, run: str) -> bool:
+    async def is_abandoned(self, run: str) -> bool:
         return run in self.unwanted
 
     def submit(self, run: str = RUN, attempt: int = 1, pool: str = "cpu") -> str:

@@ -87,7 +87,7 @@ async def test_launcher_repeats_a_report_after_an_outage(tmp_path: Path, monkeyp
     await launcher.close()
 
 
-METHODS = Methods.installed()
+METHODS = Methods.load()
 
 
 class NoWorkflows:

@@ -65,7 +65,7 @@ def test_a_method_that_is_not_installed_is_refused() -> None:
     spec.program.SetInParent()
     expected = r"spec\.method_spec: .*got program.*expected reward"
     with pytest.raises(InvalidArgument, match=expected) as error:
-        Methods({"reward": Methods.installed().of(v1.SessionSpec())}).of(spec)
+        Methods({"reward": Methods.load().of(v1.SessionSpec())}).of(spec)
     assert (error.value.field, error.value.reason) == ("spec.method_spec", "METHOD_NOT_AVAILABLE")
 
 
@@ -73,14 +73,14 @@ def test_settings_of_an_unknown_plug_in_are_refused_by_their_type() -> None:
     spec = v1.SessionSpec()
     spec.custom.Pack(v1.Budget())
     with pytest.raises(InvalidArgument, match=r"spec\.custom: .*got dressage\.v1\.Budget") as error:
-        Methods.installed().of(spec)
+        Methods.load().of(spec)
     assert error.value.field == "spec.custom"
 
 
 def test_the_reward_method_refuses_an_environment_without_it() -> None:
     spec = filled_session(reward_session(environment="environments/FrozenLake-v1"))
     with pytest.raises(InvalidArgument) as error:
-        Methods.installed().of(spec).validate(spec)
+        Methods.load().of(spec).validate(spec)
     assert error.value.field == "spec.environment"
     assert error.value.message == (
         "spec.environment: not supported by the method reward (got 'FrozenLake-v1'); expected an environment whose card "

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from tests.fakes.specs import filled_session, reward_session
 
 
-def seconds(environment="HalfCheetah-v5", *, steps=1_500_000, cores=2, known=None, **spec):
+def seconds(environment="HalfCheetah-v5", *, steps=1_500_000, cores=2, rate=None, **spec):
     given_spec = reward_session(environment=f"environments/{environment}", **spec)
     full = filled_session(given_spec)
-    return estimates.iteration_seconds(
-        full, env_steps=steps, evaluation_env_steps=steps // 10, cores=cores, known=known
-    )
+    return estimates.iteration_seconds(full, env_steps=steps, evaluation_env_steps=steps // 10, cores=cores, rate=rate)
 
 
 def test_what_simulates_slowly_and_who_trains_slowly_takes_longer():
@@ -40,7 +38,7 @@ def test_more_steps_take_longer_and_more_cores_never_do(environment, steps, core
 
 
 def test_recorded_speeds_replace_presets():
-    assert seconds("Ant-v5", steps=1000, known=100.0) == pytest.approx(10 + 10)
+    assert seconds("Ant-v5", steps=1000, rate=100.0) == pytest.approx(10 + 10)
 
 
 def test_kinds_of_runs_depend_on_environment_and_backend():

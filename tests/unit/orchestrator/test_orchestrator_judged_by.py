@@ -176,4 +176,4 @@ def test_video_settings_that_cannot_work_are_refused(changes: dict[str, object],
     full.MergeFrom(v1.SessionSpec(**changes))
     full = filled_session(full)
     with pytest.raises(InvalidArgument, match=message):
-        Methods.installed().of(full).validate(full)
+        Methods.load().of(full).validate(full)

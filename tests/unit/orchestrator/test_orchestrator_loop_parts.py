@@ -194,7 +194,9 @@ def test_returns_of_short_controls_are_extrapolated_except_after_a_fall() -> Non
     ):
         entry = response.scored.add(rollout=rollout, steps=steps, terminated=terminated)
         setattr(entry, "return", returned)
-    result = {entry.name: entry.returned for entry in screening.scored_pairs(response, {"a": 1.0, "b": 0.5, "c": 0.2})}
+    result = {
+        entry.name: entry.proposed_return for entry in screening.scored_pairs(response, {"a": 1.0, "b": 0.5, "c": 0.2})
+    }
     assert result == {"a": 50.0, "b": 100.0, "c": 10.0}
 
 
@@ -228,7 +230,7 @@ def test_stages_hold_all_cases_and_are_bounded(kinds: list[tuple[str, str]], par
 def test_a_stage_begins_when_the_score_reaches_the_gate() -> None:
     benchmark = bench_pb.Benchmark(staged=True, stage_gate=0.6)
     first, second = (benchmark.cases.add(stage=stage) for stage in (1, 2))
-    source = benchmark_table.Listed()
+    source = benchmark_table.StagedCases()
     assert source.ask(benchmark) == [first] and benchmark.stage == 1
     first.state, first.score = v1.SESSION_STATE_EXHAUSTED, 0.5
     assert source.ask(benchmark) == [] and "0.50 is below the gate of 0.6" in benchmark.stopped_reason
@@ -242,7 +244,7 @@ def test_a_cancelled_benchmark_continues_no_ended_session() -> None:
     benchmark.cases.add(session="sessions/to-continue")
     running = benchmark.cases.add(session="sessions/running", state=v1.SESSION_STATE_RUNNING)
     benchmark.cases.add()
-    assert benchmark_table.Listed().ask(benchmark) == [running] and benchmark.stopped_reason == "cancelled"
+    assert benchmark_table.StagedCases().ask(benchmark) == [running] and benchmark.stopped_reason == "cancelled"
 
 
 @pytest.mark.parametrize(

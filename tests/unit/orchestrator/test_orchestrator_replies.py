@@ -99,7 +99,7 @@ def test_results_of_calls_that_end_with_the_server_are_not_recorded(loop: asynci
     context = object.__new__(SessionContext)
     stopping: Any = threading.Event()
     context.engine = SimpleNamespace(loop=loop, stopping=stopping, wakeups=Wakeups())  # type: ignore[assignment]
-    context.session, context._seen = "s", (0, 0)
+    context.session, context._wakeup_state = "s", (0, 0)
 
     async def lost(stop: bool) -> str:
         await asyncio.sleep(0)

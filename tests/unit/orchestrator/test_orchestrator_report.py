@@ -83,5 +83,5 @@ def test_other_waits_end_with_the_budget() -> None:
 def test_an_assignment_may_end_between_the_two_reads_of_a_poll(looks: int) -> None:
     context: Any = Context()
     context.spec.budget.Clear()
-    context.replayed, context.looks = True, looks
+    context.is_replay, context.looks = True, looks
     assert assignments.finish(context, NAME, "report", lambda row: {"ended": row.ended}) == {"ended": True}

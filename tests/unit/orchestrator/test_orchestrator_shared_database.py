@@ -15,7 +15,7 @@ from alembic.runtime.migration import MigrationContext
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, Unavailable
 from dressage_orchestrator.database import assignments, engine, executors, runs, sessions
-from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced, sqlite_url
+from dressage_orchestrator.database.engine import Database, DatabaseLost, ExecutorFenced, sqlite_url
 from dressage_orchestrator.database.executors import shared_secret
 from dressage_orchestrator.database.migrate import migrate, newest
 from dressage_orchestrator.database.tables import METADATA
@@ -157,7 +157,7 @@ def test_a_server_without_heartbeats_is_taken_over_and_fenced(server: Postgres, 
     with bench.databases[1].begin() as tx:
         assert runs.orphans(tx) == [kept]
         assert runs.claim(tx, kept, b.id)
-    with pytest.raises(Fenced), bench.databases[0].begin() as tx:
+    with pytest.raises(ExecutorFenced), bench.databases[0].begin() as tx:
         sessions.create(tx, "late", v1.SessionSpec(intent="run"))
     assert not a.heartbeat()
     assert b.heartbeat() and bench.taken == [{a.id}] * 2, "what is still the dead one's is taken at every look"

@@ -58,10 +58,10 @@ def test_last_values_stand_where_no_metrics_are_stored():
 
 
 @pytest.mark.parametrize(
-    ("left", "members", "expected"), [(0, 6, (500, 4000)), (12_000, 6, (500, 2000)), (600, 6, (100, 100))]
+    ("remaining", "members", "expected"), [(0, 6, (500, 4000)), (12_000, 6, (500, 2000)), (600, 6, (100, 100))]
 )
-def test_the_range_of_steps_follows_the_spec_and_the_budget(left, members, expected):
-    assert revising.step_range(reward_session(steps_per_member=1000), members=members, left=left) == expected
+def test_the_range_of_steps_follows_the_spec_and_the_budget(remaining, members, expected):
+    assert revising.step_range(reward_session(steps_per_member=1000), members=members, remaining=remaining) == expected
 
 
 @pytest.mark.parametrize(("suggested", "used"), [(0, 1000), (2000, 2000), (10**9, 4000), (1, 500)])

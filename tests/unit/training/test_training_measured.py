@@ -38,8 +38,8 @@ def estimate(intent="balance both poles", **more):
     method = RewardMethod()
     part = method.estimate(full, episode_steps=1000)
 
-    def seconds(of, known=None, cores=2):
-        return method.seconds(full, of, cores=cores, known=known)
+    def seconds(of, rate=None, cores=2):
+        return method.seconds(full, of, cores=cores, rate=rate)
 
     return part, seconds
 
@@ -52,7 +52,7 @@ def test_the_plan_expects_what_was_measured_and_states_the_largest():
     assert seconds(part) == pytest.approx(entry.core_seconds / 2)  # three seeds on two cores
     assert part.longest().env_steps == 4 * part.env_steps == 3 * 400_000
     assert seconds(part.longest()) > 2 * seconds(part)
-    assert seconds(part, known=1000.0) == pytest.approx(3 * entry.steps / 1000 + 10)  # this machine's speed
+    assert seconds(part, rate=1000.0) == pytest.approx(3 * entry.steps / 1000 + 10)  # this machine's speed
 
 
 @pytest.mark.parametrize(

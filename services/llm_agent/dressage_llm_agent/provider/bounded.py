@@ -61,10 +61,10 @@ class _BoundedStream(httpx.AsyncByteStream):
         self._limit = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        read = 0
+        size = 0
         async for part in self._inner:
-            read += len(part)
-            if read > self._limit:
+            size += len(part)
+            if size > self._limit:
                 await self._inner.aclose()
                 raise ReplyTooLong(self._limit)
             yield part
@@ -91,11 +91,11 @@ def bound_replies(handler: Any) -> None:
 
 def too_long(error: BaseException) -> ReplyTooLong | None:
     """Return the `ReplyTooLong` that caused an error of a client library; None for any other cause."""
-    seen: set[int] = set()
+    identities: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
+    while cause is not None and id(cause) not in identities:
         if isinstance(cause, ReplyTooLong):
             return cause
-        seen.add(id(cause))
+        identities.add(id(cause))
         cause = cause.__cause__ or cause.__context__
     return None

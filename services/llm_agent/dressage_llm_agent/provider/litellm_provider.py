@@ -86,7 +86,7 @@ class LitellmProvider:
 
     async def complete(self, request: CompletionRequest) -> Reply:
         """Send one request once; see `Provider`."""
-        litellm = await _loaded()
+        litellm = await _module()
         arguments = self._arguments(request, litellm) | thinking_arguments(litellm, request.model, request.thinking)
         try:
             # litellm's own timeout bounds each read; ours bounds the whole.
@@ -101,7 +101,7 @@ class LitellmProvider:
 
     async def describe(self, model: str, api_base: str = "") -> ModelDescription:
         """Return price and configuration from litellm's local tables."""
-        litellm = await _loaded()
+        litellm = await _module()
         try:
             litellm.get_llm_provider(model)
             key = self._endpoint(api_base, litellm, model)[1]
@@ -110,7 +110,7 @@ class LitellmProvider:
             return ModelDescription(model, language_model=True, configured=False, problem=problem)
         except ProviderFault as fault:
             return ModelDescription(model, language_model=True, configured=False, problem=fault.message)
-        sent, received = _prices(litellm, model)
+        input_price, output_price = _prices(litellm, model)
         missing = [] if key else _missing_keys(litellm, model)
         supports_images, supports_video = vision_support(litellm, model, self._vision)
         process = "the process that calls models (`dressage run`, `dressage serve` or llm-agent)"
@@ -119,8 +119,8 @@ class LitellmProvider:
             model,
             language_model=True,
             configured=not missing,
-            input_dollars_per_million=sent,
-            output_dollars_per_million=received,
+            input_dollars_per_million=input_price,
+            output_dollars_per_million=output_price,
             problem=problem,
             supports_images=supports_images,
             supports_video=supports_video,
@@ -189,7 +189,7 @@ class LitellmProvider:
         return ProviderFault(kind, f"the provider failed: {details}", retry_after=_seconds(headers))
 
 
-async def _loaded() -> Any:
+async def _module() -> Any:
     """Return the litellm module, loaded in a thread by the first call."""
     return _litellm[0] if _litellm else await asyncio.to_thread(load_litellm)
 
@@ -292,8 +292,8 @@ def _reply(response: Any, dollars: float | None, *, provider: str) -> Reply:
     if size > MAX_REPLY_BYTES:
         raise ProviderFault("too_large", f"the model's reply has {size} bytes, more than {MAX_REPLY_BYTES}")
     usage = getattr(response, "usage", None)
-    sent, received = getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0
-    return Reply(text, calls, Usage(sent, received, dollars), choices[0].finish_reason or "stop", opaque)
+    input_tokens, output_tokens = getattr(usage, "prompt_tokens", 0) or 0, getattr(usage, "completion_tokens", 0) or 0
+    return Reply(text, calls, Usage(input_tokens, output_tokens, dollars), choices[0].finish_reason or "stop", opaque)
 
 
 def _provider(litellm: Any, model: str) -> str:
@@ -319,11 +319,13 @@ def _prices(litellm: Any, model: str) -> tuple[float | None, float | None]:
         info = litellm.get_model_info(model)
     except Exception:
         return None, None
-    sent, received = info.get("input_cost_per_token"), info.get("output_cost_per_token")
+    input_price, output_price = info.get("input_cost_per_token"), info.get("output_cost_per_token")
     # 0 stands for an unknown price, and would make a budget of dollars endless.
-    if not sent and not received:
+    if not input_price and not output_price:
         return None, None
-    return (None if sent is None else sent * _MILLION), (None if received is None else received * _MILLION)
+    return (None if input_price is None else input_price * _MILLION), (
+        None if output_price is None else output_price * _MILLION
+    )
 
 
 def _missing_keys(litellm: Any, model: str) -> list[str]:

@@ -22,13 +22,13 @@ _MESSAGE_SIGNATURES, _CALL_SIGNATURE = "thought_signatures", "thought_signature"
 
 def of_message(message: Any, provider: str) -> str:
     """Return what the provider requires back with a reply; empty if nothing."""
-    kept = {name: value for name in _BLOCKS if (value := _plain(getattr(message, name, None)))}
+    blocks = {name: value for name in _BLOCKS if (value := _plain(getattr(message, name, None)))}
     if provider in _REQUIRE_TEXT and (text := getattr(message, _REASONING, None)):
-        kept[_REASONING] = text
+        blocks[_REASONING] = text
     own = _plain(getattr(message, _OWN, None))
     if isinstance(own, dict) and own.get(_MESSAGE_SIGNATURES):
-        kept[_OWN] = {_MESSAGE_SIGNATURES: own[_MESSAGE_SIGNATURES]}
-    return _text(kept)
+        blocks[_OWN] = {_MESSAGE_SIGNATURES: own[_MESSAGE_SIGNATURES]}
+    return _text(blocks)
 
 
 def of_call(call: Any) -> str:

@@ -31,7 +31,7 @@ def thinking_arguments(litellm: Any, model: str, effort: str) -> dict[str, Any]:
     if not effort:
         return {}
     if effort != OFF:
-        return {"reasoning_effort": _offered(litellm, model, effort)}
+        return {"reasoning_effort": _nearest_effort(litellm, model, effort)}
     name, provider = _names(litellm, model)
     if provider == "hosted_vllm":
         # vLLM passes this to the chat template; Qwen's and others support it.
@@ -44,7 +44,7 @@ def thinking_arguments(litellm: Any, model: str, effort: str) -> dict[str, Any]:
     return {"reasoning_effort": "none"}
 
 
-def _offered(litellm: Any, model: str, effort: str) -> str:
+def _nearest_effort(litellm: Any, model: str, effort: str) -> str:
     """Return the effort, or the nearest one that the model offers."""
     index = EFFORTS.index(effort)
     for level in (*reversed(EFFORTS[: index + 1]), *EFFORTS[index + 1 :]):
@@ -72,10 +72,12 @@ def _accepts(name: str, provider: str, level: str) -> bool:
     from litellm.utils import get_optional_params
 
     try:
-        sent = get_optional_params(model=name, custom_llm_provider=provider, reasoning_effort=level, drop_params=True)
+        parameters = get_optional_params(
+            model=name, custom_llm_provider=provider, reasoning_effort=level, drop_params=True
+        )
     except Exception:
         return False
-    return "budget_tokens" in (sent.get("thinking") or {})
+    return "budget_tokens" in (parameters.get("thinking") or {})
 
 
 def _names(litellm: Any, model: str) -> tuple[str, str]:
@@ -100,7 +102,9 @@ def _can_stop(name: str, provider: str) -> bool:
     from litellm.utils import get_optional_params
 
     try:
-        sent = get_optional_params(model=name, custom_llm_provider=provider, reasoning_effort="none", drop_params=True)
+        parameters = get_optional_params(
+            model=name, custom_llm_provider=provider, reasoning_effort="none", drop_params=True
+        )
     except Exception:
         return False
-    return any(sent.get(switch) for switch in _SWITCHES) or sent.get("think") is False
+    return any(parameters.get(switch) for switch in _SWITCHES) or parameters.get("think") is False

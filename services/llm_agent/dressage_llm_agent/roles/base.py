@@ -27,7 +27,7 @@ class Vote:
     """One reply of the video judge: a status and an observation for each criterion, in the task's order."""
 
     statuses: tuple[str, ...]
-    seen: tuple[str, ...]
+    observations: tuple[str, ...]
     diagnosis: str = ""
 
 

@@ -26,7 +26,7 @@ _PROMPT_DIGITS = 3
 _EXAMPLE = 4
 
 
-def written(values: Iterable[float], form: agent_pb.ParameterForm) -> str:
+def format_values(values: Iterable[float], form: agent_pb.ParameterForm) -> str:
     """Return parameters as they are written in prompts: integers, or rounded to the form's significant digits."""
     if form.choices:
         return ", ".join(f"{value:g}" for value in values)
@@ -40,7 +40,7 @@ def written(values: Iterable[float], form: agent_pb.ParameterForm) -> str:
 def trial(entry: agent_pb.ParameterTrial, form: agent_pb.ParameterForm) -> dict[str, object]:
     """Return an evaluated vector as the templates show it."""
     return {
-        "values": written(entry.values, form),
+        "values": format_values(entry.values, form),
         "mean_return": f"{entry.mean_return:.2f}",
         "episodes": entry.episodes,
         "iteration": entry.iteration,
@@ -57,8 +57,8 @@ def trials(history: Sequence[agent_pb.ParameterTrial], form: agent_pb.ParameterF
 def example(form: agent_pb.ParameterForm) -> str:
     """Return the example of a reply's array, of the length that fits a line."""
     pattern = ("1", "0", "1", "0") if form.choices else ("0.5", "-1.2", "0", "2.3")
-    shown = ", ".join(pattern[: min(form.size, _EXAMPLE)])
-    return f"[{shown}{', …' if form.size > _EXAMPLE else ''}]"
+    values = ", ".join(pattern[: min(form.size, _EXAMPLE)])
+    return f"[{values}{', …' if form.size > _EXAMPLE else ''}]"
 
 
 def structure(form: agent_pb.ParameterForm, card: EnvironmentCard) -> str:
@@ -123,7 +123,7 @@ def read_parameters(reply: str, form: agent_pb.ParameterForm) -> list[float]:
     if not arrays and not lines and reply.lstrip().startswith(("[", "{")):
         arrays = [Block("json", reply)]
     if arrays and lines:
-        names = _listed(f"params[{name}]" for name, _ in lines)
+        names = _join(f"params[{name}]" for name, _ in lines)
         raise ReplyProblem(
             f"the parameters are given as a JSON block and again as {names}; give each exactly once, and write p3 for "
             "params[3] in the explanation"
@@ -136,7 +136,7 @@ def read_parameters(reply: str, form: agent_pb.ParameterForm) -> list[float]:
     elif lines:
         values = _from_lines(lines, form, problems)
     else:
-        raise ReplyProblem(_nothing_found(reply, form))
+        raise ReplyProblem(_missing_parameters(reply, form))
     problems += _limit_problems(values, form)
     if problems:
         raise ReplyProblem(*problems)
@@ -189,7 +189,7 @@ def _from_array(text: str, form: agent_pb.ParameterForm, problems: list[str]) ->
             wrong.append(f"params[{index}] is {json.dumps(entry)[:_SHOWN]}; it must be a finite number")
         else:
             values[index] = value
-    problems += _shortened(wrong)
+    problems += _shorten(wrong)
     return values
 
 
@@ -213,25 +213,25 @@ def _json_explanation(text: str) -> str:
 def _from_lines(
     lines: Sequence[tuple[str, str]], form: agent_pb.ParameterForm, problems: list[str]
 ) -> dict[int, float]:
-    given: dict[int, list[str]] = {}
+    texts_by_index: dict[int, list[str]] = {}
     unknown: list[str] = []
     for name, value in lines:
         index = _INDEX.fullmatch(name)
         if index is None or int(index[1]) >= form.size:
             unknown.append(f"params[{name}]")
         else:
-            given.setdefault(int(index[1]), []).append(value)
+            texts_by_index.setdefault(int(index[1]), []).append(value)
     if unknown:
-        problems.append(f"there is no {_listed(unknown)}; the parameters are params[0] to params[{form.size - 1}]")
-    missing = [f"params[{index}]" for index in range(form.size) if index not in given]
+        problems.append(f"there is no {_join(unknown)}; the parameters are params[0] to params[{form.size - 1}]")
+    missing = [f"params[{index}]" for index in range(form.size) if index not in texts_by_index]
     if missing:
-        problems.append(f"{_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+        problems.append(f"{_join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     values: dict[int, float] = {}
     wrong: list[str] = []
-    for place, texts in sorted(given.items()):
+    for place, texts in sorted(texts_by_index.items()):
         if len(texts) > 1:
-            shown = ", ".join(text[:_SHOWN] for text in texts[:4])
-            wrong.append(f"params[{place}] is given {len(texts)} times ({shown}); give it exactly once")
+            quotes = ", ".join(text[:_SHOWN] for text in texts[:4])
+            wrong.append(f"params[{place}] is given {len(texts)} times ({quotes}); give it exactly once")
             continue
         match = _NUMBER.fullmatch(texts[0])
         number = _finite(float(match[1])) if match else None
@@ -239,7 +239,7 @@ def _from_lines(
             wrong.append(f"params[{place}] is {texts[0][:_SHOWN]!r}; it must be a finite number")
         else:
             values[place] = number
-    problems += _shortened(wrong)
+    problems += _shorten(wrong)
     return values
 
 
@@ -263,23 +263,23 @@ def _limit_problems(values: dict[int, float], form: agent_pb.ParameterForm) -> l
         wrong = [index for index, value in values.items() if abs(value) > form.range]
     else:
         return []
-    return _shortened([f"params[{index}] is {values[index]:.17g}; it must be {expected}" for index in wrong])
+    return _shorten([f"params[{index}] is {values[index]:.17g}; it must be {expected}" for index in wrong])
 
 
-def _nothing_found(reply: str, form: agent_pb.ParameterForm) -> str:
+def _missing_parameters(reply: str, form: agent_pb.ParameterForm) -> str:
     if reply.count("```") % 2:
         return f"a code block was opened and not closed; give all {form.size} parameters in one block"
     return f"there are no parameters; give all {form.size} as one JSON array in a block that begins with ```json"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join(names: Iterable[str]) -> str:
     entries = list(names)
-    shown = ", ".join(entry[:_SHOWN] for entry in entries[:_SHOWN_ENTRIES])
+    text = ", ".join(entry[:_SHOWN] for entry in entries[:_SHOWN_ENTRIES])
     rest = len(entries) - _SHOWN_ENTRIES
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    return f"{text} and {rest} more" if rest > 0 else text
 
 
-def _shortened(problems: Sequence[str]) -> list[str]:
+def _shorten(problems: Sequence[str]) -> list[str]:
     """The problems of single parameters, at most a dozen of them."""
     rest = len(problems) - _SHOWN_ENTRIES
     return [*problems[:_SHOWN_ENTRIES], *([f"{rest} more parameters have such a problem"] if rest > 0 else [])]

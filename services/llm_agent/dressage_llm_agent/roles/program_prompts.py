@@ -201,18 +201,18 @@ def shown_programs(
     rows = list(reversed(distinct.items()))
     if best_first:
         rows.sort(key=lambda row: -row[1])
-    shown: list[SimpleNamespace] = []
+    programs: list[SimpleNamespace] = []
     room = MAX_SHOWN_CHARACTERS
     for program, mean_return in rows[:MAX_SHOWN]:
-        text = to_python(_parsed(program, language)).text
+        text = to_python(_parse(program, language)).text
         room -= len(text)
         if room < 0:
             break
-        shown.append(SimpleNamespace(text=text, mean_return=f"{mean_return:.4g}"))
-    return shown, len(rows) - len(shown)
+        programs.append(SimpleNamespace(text=text, mean_return=f"{mean_return:.4g}"))
+    return programs, len(rows) - len(programs)
 
 
-def _parsed(program: str, language: Language) -> Program:
+def _parse(program: str, language: Language) -> Program:
     try:
         return parse(program, language)
     except InvalidArgument as error:

@@ -46,12 +46,12 @@ def environment(brief: agent_pb.Brief, card: EnvironmentCard) -> str:
 
 def _budget(budget: session_pb2.Budget) -> list[str]:
     """Return the limits that are set, in words."""
-    left = [f"{budget.env_steps:,} environment steps of all seeds together"] if budget.env_steps else []
-    left += (
+    limits = [f"{budget.env_steps:,} environment steps of all seeds together"] if budget.env_steps else []
+    limits += (
         [f"{budget.wall_time.ToTimedelta().total_seconds() / 60:.0f} minutes"] if budget.HasField("wall_time") else []
     )
-    left += [f"${budget.dollars:.2f} of model calls"] if budget.HasField("dollars") else []
-    return left + ([f"{budget.tokens:,} tokens of model calls"] if budget.tokens else [])
+    limits += [f"${budget.dollars:.2f} of model calls"] if budget.HasField("dollars") else []
+    return limits + ([f"{budget.tokens:,} tokens of model calls"] if budget.tokens else [])
 
 
 def with_attachments(messages: tuple[Message, ...], attachments: tuple[Attachment, ...]) -> tuple[Message, ...]:
@@ -64,7 +64,7 @@ def repair(problems: tuple[str, ...]) -> Message:
     return Message("user", render("shared/repair.j2", problems=problems))
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return a person's text between delimiters, which are escaped within the text."""
     return f"{_FENCE}\n{text.replace(_FENCE, '< <<').replace('>>>', '> >>').strip()}\n>>>"
 
@@ -81,5 +81,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         autoescape=False,
     )
-    environment.filters["quoted"] = quoted
+    environment.filters["quote"] = quote
     return environment

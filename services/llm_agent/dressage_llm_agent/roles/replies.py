@@ -124,11 +124,11 @@ def sections(reply: str) -> dict[str, str]:
 def outside_blocks(reply: str, *, keep: Callable[[Block], bool]) -> str:
     """Return the reply without its fenced blocks, except for the text of those that ``keep`` accepts."""
 
-    def replaced(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         block = Block(match[1].lower(), match[2])
         return block.text if keep(block) else ""
 
-    return _FENCE.sub(replaced, reply)
+    return _FENCE.sub(replacement, reply)
 
 
 def prose(reply: str) -> str:

@@ -23,19 +23,19 @@ def attachments(videos: Sequence[agent_pb.EpisodeVideo], dialect: Dialect) -> tu
 
 
 def _attachments(video: agent_pb.EpisodeVideo, dialect: Dialect) -> tuple[Attachment, ...]:
-    shown: tuple[Attachment, ...]
+    attachments: tuple[Attachment, ...]
     match dialect:
         case "video" | "video_url" as kind:
-            shown = (Attachment(kind, video.clip, _MP4, fps=video.fps),) if video.clip else ()
+            attachments = (Attachment(kind, video.clip, _MP4, fps=video.fps),) if video.clip else ()
         case "frames":
-            shown = tuple(Attachment("image", key, _PNG) for key in video.frames)
+            attachments = tuple(Attachment("image", key, _PNG) for key in video.frames)
         case "grid":
-            shown = tuple(Attachment("image", key, _PNG) for key in video.pages)
-    if not shown:
+            attachments = tuple(Attachment("image", key, _PNG) for key in video.pages)
+    if not attachments:
         needed = {"frames": "frames", "grid": "pages"}.get(dialect, "clip")
         message = f"video.{needed}: empty, but the model's dialect is {dialect}; render the frames with {needed}"
         raise FailedPrecondition(message, reason="VIDEO_FORMAT_MISSING", metadata={"dialect": dialect})
-    return shown
+    return attachments
 
 
 def template_values(videos: Sequence[agent_pb.EpisodeVideo], dialect: Dialect) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
-from dressage_llm_agent.template.plans import Grade, Term, graded
+from dressage_llm_agent.template.plans import Grade, Term, grade
 from dressage_llm_agent.template.reward_terms import PLACES
 
 _CART, _POLE = "joint_positions[:, 0]", "joint_positions[:, 1]"
@@ -56,7 +56,7 @@ def _balance_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     distance, place, named = _place(intent)
     half = "[len(trajectory.time) // 2 :].mean()"
     parts = [
-        graded(
+        grade(
             "upright",
             f"np.cos(trajectory.{_POLE}){half}",
             0.5,
@@ -69,7 +69,7 @@ def _balance_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     ]
     if named:
         parts.append(
-            graded(
+            grade(
                 "place",
                 f"{distance.format(owner='trajectory')}{half}",
                 1.0,

@@ -6,7 +6,7 @@ from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import ParsedIntent
-from dressage_llm_agent.template.plans import Grade, graded
+from dressage_llm_agent.template.plans import Grade, grade
 from dressage_llm_agent.template.reward_terms import PLACES, SEAT, SITTING, STANDING
 from dressage_llm_agent.template.targets import (
     FLIPS,
@@ -39,7 +39,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     net, path, best = _straightness(card)
     parts = [
         rate_grade("speed", f"{sign}mean_velocity", target, evidence="mean_velocity_m_s", unit="m/s", way=way),
-        graded(
+        grade(
             "direction",
             f"{sign}{net} / max({path}, 1e-9)",
             0.2,
@@ -51,7 +51,7 @@ def move(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             exponent=0.3,
             floor=0.1,
         ),
-        graded(
+        grade(
             "sustained",
             f"np.mean(1.0 * ({sign}velocity_by_second >= {half:g}))",
             0.0,
@@ -95,9 +95,9 @@ def stand(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         squared = " + ".join(f"np.square({rate})" for rate in rates)
         about = "mean speed of the torso: full marks up to 0.15 m/s, none from 0.5 m/s"
         measure = f"np.sqrt({squared}).mean()"
-        parts.append(graded("still", measure, 0.5, 0.15, "mean_speed_m_s", "torso at rest", about, "stability"))
+        parts.append(grade("still", measure, 0.5, 0.15, "mean_speed_m_s", "torso at rest", about, "stability"))
     parts.append(
-        graded(
+        grade(
             "quiet",
             f"np.sqrt(({squares}) / {len(names)}.0).mean()",
             worst,
@@ -120,7 +120,7 @@ def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     clearance = lowest("trajectory", foot_heights(card))
     low, high = ABILITIES[card.id].jump
     parts = [
-        graded(
+        grade(
             "height",
             f"np.mean([float(np.max(second)) for second in seconds_of({clearance})])",
             low,
@@ -130,7 +130,7 @@ def jump(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             f"highest clearance of the feet in each second, averaged: full marks from {high:g} m, none below {low:g} m",
             "dynamics",
         ),
-        graded(
+        grade(
             "place",
             "abs(mean_velocity)",
             1.0,
@@ -154,7 +154,7 @@ def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     inverted = f"({level('trajectory', card)} < -0.5)"
     angle = f"trajectory.{flipping_field(card)}"
     return [
-        graded(
+        grade(
             "turns",
             f"np.floor({sign}({angle}[-1] - {angle}[0]) / {_TURN} + 0.1) / seconds",
             0.0,
@@ -164,7 +164,7 @@ def flip(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             f"whole turns {way} a second: full marks from {rate:g}",
             "dynamics",
         ),
-        graded(
+        grade(
             "aloft",
             f"(1.0 * {inverted} * (trajectory.z_position > 0.35)).sum() / max(float((1.0 * {inverted}).sum()), 1.0)",
             0.0,
@@ -198,7 +198,7 @@ def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     # The distance of a hand that touches an object is the object's radius.
     near, far = (0.02, 0.06) if has(card, "distance_to_target") else (0.12, 0.2)
     parts = [
-        graded(
+        grade(
             "distance",
             f"{distance}[len({distance}) // 2 :].mean()",
             far,
@@ -211,7 +211,7 @@ def reach(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     ]
     if "fast" in intent.qualities:
         parts.append(
-            graded(
+            grade(
                 "soon",
                 f"np.mean(1.0 * ({distance} > {2 * near:g})) * seconds",
                 0.8,
@@ -231,7 +231,7 @@ def push(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     """The object at the goal by the end of the episode, and soon with the quality `fast`."""
     goal = "trajectory.distance_object_to_goal"
     parts = [
-        graded(
+        grade(
             "distance",
             f"{goal}[(4 * len({goal})) // 5 :].mean() / max(float({goal}[0]), 0.05)",
             0.8,
@@ -254,7 +254,7 @@ def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     height = card.scales["standing_head_height"]
     head = f"(trajectory.head_height / {height:.3f})"
     parts = [
-        graded(
+        grade(
             "height",
             f"{head}[len({head}) // 2 :].mean()",
             SITTING,
@@ -265,7 +265,7 @@ def rise(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             "below 0.4",
             "posture",
         ),
-        graded(
+        grade(
             "posture",
             "trajectory.upright[len(trajectory.upright) // 2 :].mean()",
             0.0,
@@ -290,7 +290,7 @@ def sit(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     low, high = SEAT
     pelvis = "trajectory.xpos_pelvis[..., 2]"
     return [
-        graded(
+        grade(
             "posture",
             "trajectory.upright[len(trajectory.upright) // 2 :].mean()",
             0.3,
@@ -300,7 +300,7 @@ def sit(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             "mean cosine of the torso's tilt in the second half: full marks from 0.9, none below 0.3",
             "posture",
         ),
-        graded(
+        grade(
             "seat",
             f"{pelvis}[len({pelvis}) // 2 :].mean()",
             high,
@@ -325,7 +325,7 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
         tilt, best, worst = f"({tilt} + np.abs(trajectory.pole2_angle))", 2 * best, 2 * worst
     poles = "poles, added up" if both else "pole"
     parts = [
-        graded(
+        grade(
             "upright",
             f"{tilt}.mean()",
             worst,
@@ -340,7 +340,7 @@ def balance(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     ]
     if places:
         parts.append(
-            graded(
+            grade(
                 "place",
                 f"np.abs(x - {target:g}).mean()",
                 0.5,
@@ -364,13 +364,13 @@ def rate_grade(name: str, measure: str, target: SpeedTarget, *, evidence: str, u
     if target.hold:
         closeness = f"1.0 - abs({measure} - {rate:g}) / {rate:g}"
         about = f"mean {word} {way}: full marks within 15 % of {rate:g} {unit}, none 50 % off"
-        return graded(name, closeness, 0.5, 0.85, f"closeness_to_target_{name}", title, about, "dynamics")
+        return grade(name, closeness, 0.5, 0.85, f"closeness_to_target_{name}", title, about, "dynamics")
     about = f"mean {word} {way}: full marks from {rate:g} {unit}, none below {0.1 * rate:g} {unit}"
-    return graded(name, measure, 0.1 * rate, rate, evidence, title, about, "dynamics")
+    return grade(name, measure, 0.1 * rate, rate, evidence, title, about, "dynamics")
 
 
 def _soon(measure: str, low: float, high: float, evidence: str, title: str, about: str) -> Grade:
-    return graded("soon", measure, low, high, evidence, title, about, "dynamics", exponent=0.5, floor=0.1)
+    return grade("soon", measure, low, high, evidence, title, about, "dynamics", exponent=0.5, floor=0.1)
 
 
 def _stays(places: tuple[str, ...]) -> Grade:
@@ -384,7 +384,7 @@ def _stays(places: tuple[str, ...]) -> Grade:
 
 def place_grade(measure: str) -> Grade:
     """The largest distance from the start, m."""
-    return graded(
+    return grade(
         "place",
         measure,
         2.0,
@@ -401,7 +401,7 @@ def place_grade(measure: str) -> Grade:
 def _together(card: EnvironmentCard) -> list[Grade]:
     first, second = (f"trajectory.{name.replace('height_', 'touching_')}" for name in foot_heights(card)[:2])
     return [
-        graded(
+        grade(
             "flight",
             f"np.mean((1.0 - {first}) * (1.0 - {second}))",
             0.05,
@@ -413,7 +413,7 @@ def _together(card: EnvironmentCard) -> list[Grade]:
             exponent=0.5,
             floor=0.1,
         ),
-        graded(
+        grade(
             "together",
             f"np.mean(1.0 - np.abs({first} - {second}))",
             0.5,
@@ -432,4 +432,4 @@ def _posture(card: EnvironmentCard, *, floor: float = 0.1) -> Grade:
     about = "share of the time within 60 degrees of level: full marks from 0.95, none below 0.5"
     measure = f"np.mean(1.0 * ({level('trajectory', card)} > 0.5))"
     evidence = "share_of_time_right_way_up"
-    return graded("posture", measure, 0.5, 0.95, evidence, "right way up", about, "posture", exponent=0.5, floor=floor)
+    return grade("posture", measure, 0.5, 0.95, evidence, "right way up", about, "posture", exponent=0.5, floor=floor)

@@ -14,7 +14,7 @@ from dressage_llm_agent.template import cart_pole_tasks, velocity_tasks
 from dressage_llm_agent.template import judge_grades as grades
 from dressage_llm_agent.template.abilities import ABILITIES
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
-from dressage_llm_agent.template.plans import Grade, JudgePlan, graded
+from dressage_llm_agent.template.plans import Grade, JudgePlan, grade
 from dressage_llm_agent.template.targets import has, level, low_height, standing_height
 
 _ALL_CONTROLS = ("random", "untrained", "motionless", "time_reversed")
@@ -82,11 +82,11 @@ def _quality_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     if "upright" in intent.qualities and intent.kind != "balance":
         if has(card, "upright") or has(card, "root_gravity"):
             about = "mean cosine of the tilt: full marks from 0.9, none below 0.5"
-            measure, low, high, seen = f"{level('trajectory', card)}.mean()", 0.5, 0.9, "mean_cosine_of_tilt"
+            measure, low, high, evidence = f"{level('trajectory', card)}.mean()", 0.5, 0.9, "mean_cosine_of_tilt"
         else:
             about = "mean absolute pitch: full marks up to 0.3 rad, none from 1 rad"
-            measure, low, high, seen = "np.abs(trajectory.pitch).mean()", 1.0, 0.3, "mean_pitch_rad"
-        parts.append(_quality("upright", measure, low, high, seen, "stays upright", about, "posture"))
+            measure, low, high, evidence = "np.abs(trajectory.pitch).mean()", 1.0, 0.3, "mean_pitch_rad"
+        parts.append(_quality("upright", measure, low, high, evidence, "stays upright", about, "posture"))
     if "unturned" in intent.qualities and has(card, "yaw"):
         about = "mean turn away from the first heading: full marks up to 0.3 rad, none from 1.2 rad"
         measure = "np.abs(trajectory.yaw - trajectory.yaw[0]).mean()"
@@ -101,10 +101,10 @@ def _quality_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 def _endurance() -> Grade:
     about = "share of the episode before it ends by a fall: full marks if it does not"
-    return graded("endurance", "survived", 0.0, 1.0, "share_of_episode_survived", "does not fall", about, "stability")
+    return grade("endurance", "survived", 0.0, 1.0, "share_of_episode_survived", "does not fall", about, "stability")
 
 
 def _quality(
     name: str, measure: str, low: float, high: float, evidence: str, title: str, description: str, category: str
 ) -> Grade:
-    return graded(name, measure, low, high, evidence, title, description, category, exponent=0.3, floor=0.1)
+    return grade(name, measure, low, high, evidence, title, description, category, exponent=0.3, floor=0.1)

@@ -37,8 +37,8 @@ def parse(text: str, environment: str) -> ParsedIntent:
     rest, speed = _take_speed(_normalise(text))
     tags, unknown = _tags(rest, environment)
     if unknown:
-        shown = ", ".join(repr(word[:30]) for word in unknown[:6])
-        raise _decline(text, environment, f"it does not understand {shown} here")
+        words = ", ".join(repr(word[:30]) for word in unknown[:6])
+        raise _decline(text, environment, f"it does not understand {words} here")
     try:
         return assemble(tags, environment=environment, speed=speed)
     except UnclearError as unclear:
@@ -69,20 +69,20 @@ def describe_known(environment: str) -> str:
 
 
 def _decline(text: str, environment: str, why: str) -> InvalidArgument:
-    shown = " ".join(text.split())
-    shown = shown if len(shown) <= _SHOWN_INTENT else shown[: _SHOWN_INTENT - 3] + "..."
-    known = describe_known(environment)
+    intent = " ".join(text.split())
+    intent = intent if len(intent) <= _SHOWN_INTENT else intent[: _SHOWN_INTENT - 3] + "..."
+    supported = describe_known(environment)
     message = (
-        f"template/v1 cannot write {shown!r} for {environment}: {why}. It supports: {known}. "
+        f"template/v1 cannot write {intent!r} for {environment}: {why}. It supports: {supported}. "
         "For others, name a language model, or train a reward of your own (`dressage train`)."
     )
     return InvalidArgument(
         message,
         field="intent",
-        value=shown,
-        expected=known,
+        value=intent,
+        expected=supported,
         reason="TEMPLATE_UNKNOWN_INTENT",
-        metadata={"environment": environment, "known": known},
+        metadata={"environment": environment, "known": supported},
     )
 
 

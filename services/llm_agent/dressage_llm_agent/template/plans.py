@@ -65,7 +65,7 @@ class JudgePlan:
     null_reasoning: str
 
 
-def graded(
+def grade(
     name: str,
     measure: str,
     low: float,

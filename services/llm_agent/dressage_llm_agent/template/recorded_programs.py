@@ -24,8 +24,8 @@ def answer(task: agent_pb.ProgramAuthorTask | agent_pb.ProgramReviserTask) -> ag
             reason=NO_RECORDED_PROGRAMS,
             metadata={"task": task.task},
         )
-    recorded = recorded_replies(task.task)
-    count = len(recorded.replies)
+    recording = recorded_replies(task.task)
+    count = len(recording.replies)
     if task.reply >= count:
         raise FailedPrecondition(
             f"reply: there are {count} recorded replies for {task.task} (got {task.reply}); expected 0 to {count - 1}",
@@ -33,9 +33,9 @@ def answer(task: agent_pb.ProgramAuthorTask | agent_pb.ProgramReviserTask) -> ag
             metadata={"task": task.task, "replies": str(count)},
         )
     try:
-        result = programs_of(recorded.replies[task.reply], task_of(task.task).text)
+        result = programs_of(recording.replies[task.reply], task_of(task.task).text)
     except ReplyProblem as problem:
         message = f"the recorded reply {task.reply} for {task.task} has no program: {problem}"
         raise FailedPrecondition(message, reason="LLM_REPLY_UNUSABLE", metadata={"role": "program_author"}) from None
-    result.provenance = recorded.provenance
+    result.provenance = recording.provenance
     return result

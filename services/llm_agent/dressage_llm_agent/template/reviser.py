@@ -25,7 +25,7 @@ from dressage_llm_agent.template.parser import parse
 from dressage_llm_agent.template.plans import RewardPlan
 from dressage_llm_agent.template.render import render_reward
 from dressage_llm_agent.template.reward_plan import plan_reward
-from dressage_llm_agent.template.steering import Steering, read_notes, steered
+from dressage_llm_agent.template.steering import Steering, read_notes, steer
 
 _GOOD_ENOUGH = 0.9
 # Largest factor between a weight and its first value.
@@ -77,7 +77,7 @@ class _Change:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _OwnIteration:
     """A past iteration whose reward this author wrote, with its intent and its plan."""
 
     past: PastIteration
@@ -94,18 +94,18 @@ def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
     card = load_card(task.brief.environment)
     base = parse(task.brief.intent, card.id)
     history = [past_iteration(message) for message in task.history]
-    written = [known for past in history if (known := _read(past, card, base)) is not None]
+    written = [entry for past in history if (entry := _read(past, card, base)) is not None]
     if not written:
         raise _nothing("no iteration has a reward that it wrote, and it cannot change others")
-    best = max(written, key=lambda known: (known.past.score or 0.0, known.past.number))
+    best = max(written, key=lambda entry: (entry.past.score or 0.0, entry.past.number))
     steering = read_notes(task.notes, best.intent)
     if steering.qualities:
         return _address_notes(task, best, steering, card)
-    if why := _still_improved(task, best.past):
+    if why := _continuation_reason(task, best.past):
         return _continuation(task, best, why, steering=steering)
     for change in _changes(best.past.scores):
         revised = _apply(best.plan, change, start=plan_reward(best.intent, card))
-        if revised is not None and not any(_same(revised, known.plan) for known in written):
+        if revised is not None and not any(_same(revised, entry.plan) for entry in written):
             return _revision(task, best, revised, change, steering=steering)
     if task.tune_hyperparameters:
         for values, why in _SAC_HYPERPARAMETERS if task.algorithm == "sac" else _HYPERPARAMETERS:
@@ -114,7 +114,7 @@ def revise(task: agent_pb.ReviserTask) -> agent_pb.Revision:
     raise _nothing(f"every known change for the lowest criteria of iteration {best.past.number} was tried")
 
 
-def _still_improved(task: agent_pb.ReviserTask, past: PastIteration) -> str:
+def _continuation_reason(task: agent_pb.ReviserTask, past: PastIteration) -> str:
     """Return why an iteration's training may achieve more if it continues; empty if it is not to continue.
 
     It continues once: an iteration that continued and is not better shows that more training does not help. Checkpoints are
@@ -154,7 +154,7 @@ def read_weights(source: str, plan: RewardPlan) -> dict[str, float] | None:
     return weights if set(weights) == {term.name for term in plan.terms} else None
 
 
-def _read(past: PastIteration, card: EnvironmentCard, base: ParsedIntent) -> _Known | None:
+def _read(past: PastIteration, card: EnvironmentCard, base: ParsedIntent) -> _OwnIteration | None:
     """Parse a past iteration's reward; None for a source that this author did not write.
 
     Its first line is the intent, which may include qualities from notes since the session began.
@@ -169,7 +169,7 @@ def _read(past: PastIteration, card: EnvironmentCard, base: ParsedIntent) -> _Kn
     if weights is None:
         return None
     terms = tuple(replace(term, weight=weights[term.name]) for term in plan.terms)
-    return _Known(past, intent, RewardPlan(terms))
+    return _OwnIteration(past, intent, RewardPlan(terms))
 
 
 def _changes(scores: Mapping[str, float]) -> Iterator[_Change]:
@@ -195,9 +195,9 @@ def _apply(plan: RewardPlan, change: _Change, *, start: RewardPlan) -> RewardPla
 
 
 def _address_notes(
-    task: agent_pb.ReviserTask, best: _Known, steering: Steering, card: EnvironmentCard
+    task: agent_pb.ReviserTask, best: _OwnIteration, steering: Steering, card: EnvironmentCard
 ) -> agent_pb.Revision:
-    intent, plan, changes = steered(best.intent, best.plan, steering.qualities, card)
+    intent, plan, changes = steer(best.intent, best.plan, steering.qualities, card)
     return agent_pb.Revision(
         diagnosis=f"Iteration {best.past.number} is the best so far." + steering.summary,
         lesson=f"The weights of iteration {best.past.number} stay while a note requests a quality.",
@@ -209,7 +209,7 @@ def _address_notes(
 
 
 def _revision(
-    task: agent_pb.ReviserTask, best: _Known, plan: RewardPlan, change: _Change, *, steering: Steering
+    task: agent_pb.ReviserTask, best: _OwnIteration, plan: RewardPlan, change: _Change, *, steering: Steering
 ) -> agent_pb.Revision:
     number, score = best.past.number, best.past.scores[change.criterion]
     weight = next(term.weight for term in plan.terms if term.name == change.term)
@@ -223,7 +223,9 @@ def _revision(
     )
 
 
-def _continuation(task: agent_pb.ReviserTask, best: _Known, why: str, *, steering: Steering) -> agent_pb.Revision:
+def _continuation(
+    task: agent_pb.ReviserTask, best: _OwnIteration, why: str, *, steering: Steering
+) -> agent_pb.Revision:
     number = best.past.number
     return agent_pb.Revision(
         diagnosis=f"Iteration {number} scored {best.past.score or 0.0:.2f}; {why}." + steering.summary,
@@ -237,7 +239,9 @@ def _continuation(task: agent_pb.ReviserTask, best: _Known, why: str, *, steerin
     )
 
 
-def _tuning(best: _Known, values: dict[str, HyperparameterValue], why: str, *, steering: Steering) -> agent_pb.Revision:
+def _tuning(
+    best: _OwnIteration, values: dict[str, HyperparameterValue], why: str, *, steering: Steering
+) -> agent_pb.Revision:
     number = best.past.number
     changed = ", ".join(f"{name} = {value}" for name, value in values.items())
     return agent_pb.Revision(
@@ -251,7 +255,7 @@ def _tuning(best: _Known, values: dict[str, HyperparameterValue], why: str, *, s
     )
 
 
-def _hyperparameters(task: agent_pb.ReviserTask, best: _Known) -> session_pb2.Hyperparameters | None:
+def _hyperparameters(task: agent_pb.ReviserTask, best: _OwnIteration) -> session_pb2.Hyperparameters | None:
     """The hyperparameters of the best iteration, if the session tunes them."""
     return hyperparameters_message(best.past.hyperparameters) if task.tune_hyperparameters else None
 

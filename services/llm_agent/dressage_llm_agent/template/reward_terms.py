@@ -258,15 +258,15 @@ def rate_term(
     unit: str,
     symbol: str,
     weight: float = 1.0,
-    held: float = _HELD,
+    held_weight: float = _HELD,
 ) -> Term:
-    """A rate, or its closeness to an exact target, with the weight ``held``."""
+    """A rate, or its closeness to an exact target, with the weight ``held_weight``."""
     if not target.hold:
         quantity = f"{'velocity' if unit == 'm/s' else 'rate of turning'}, {unit}"
         return Term(name, weight, rate, f"{way} {quantity}", f"({symbol})" if symbol.startswith("-") else symbol)
     return Term(
         name,
-        held,
+        held_weight,
         f"np.maximum(1.0 - np.abs({rate} - {target.speed:g}) / {target.speed:g}, -1.0)",
         f"1 at {target.speed:g} {unit} {way}, 0 at rest and at twice that, at least -1",
         rf"\max(1 - |{symbol} - {target.speed:g}| / {target.speed:g}, -1)",

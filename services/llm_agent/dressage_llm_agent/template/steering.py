@@ -57,22 +57,22 @@ def read_notes(notes: Sequence[str], intent: ParsedIntent) -> Steering:
     qualities: frozenset[str] = frozenset()
     summary = ""
     for note in notes:
-        shown = " ".join(note.split())[:_SHOWN_NOTE]
+        quote = " ".join(note.split())[:_SHOWN_NOTE]
         requested = parse_note(note, intent.environment)
         if requested is None:
-            summary += f" The note {shown!r} was not addressed: template/v1 does not understand it."
+            summary += f" The note {quote!r} was not addressed: template/v1 does not understand it."
             continue
         try:
             check(_with_qualities(intent, requested))
         except UnclearError as unclear:
-            summary += f" The note {shown!r} was not addressed: {unclear}."
+            summary += f" The note {quote!r} was not addressed: {unclear}."
             continue
         qualities = _without_excluded(qualities, requested) | requested
-        summary += f" The note {shown!r} is addressed: {_in_words(requested)}."
+        summary += f" The note {quote!r} is addressed: {_in_words(requested)}."
     return Steering(qualities, summary)
 
 
-def steered(
+def steer(
     intent: ParsedIntent, plan: RewardPlan, qualities: frozenset[str], card: EnvironmentCard
 ) -> tuple[ParsedIntent, RewardPlan, str]:
     """Return the intent and the reward with more of some qualities, and a description of the change.

@@ -12,7 +12,7 @@ from dressage.envs.cards import EnvironmentCard
 
 from dressage_llm_agent.template.intents import Kind, ParsedIntent
 from dressage_llm_agent.template.judge_grades import place_grade, rate_grade
-from dressage_llm_agent.template.plans import Grade, Term, graded
+from dressage_llm_agent.template.plans import Grade, Term, grade
 from dressage_llm_agent.template.reward_terms import bounded_speed, quiet, rate_term
 from dressage_llm_agent.template.targets import mean_squared_rate, speed_target, spin_target
 
@@ -32,7 +32,9 @@ def _move_terms(intent: ParsedIntent, card: EnvironmentCard) -> list[Term]:
     along, across = _velocity(intent, "next_state")
     target, symbol = speed_target(intent), f"{'' if intent.sign > 0 else '-'}v_{intent.axis}"
     if target.hold:
-        speed = rate_term("speed", along, target, way=intent.direction, unit="m/s", symbol=symbol, held=_SPEED_WEIGHT)
+        speed = rate_term(
+            "speed", along, target, way=intent.direction, unit="m/s", symbol=symbol, held_weight=_SPEED_WEIGHT
+        )
     else:
         speed = bounded_speed(along, target.speed, way=intent.direction, weight=_SPEED_WEIGHT, symbol=symbol)
     return [
@@ -80,7 +82,7 @@ def _move_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     strict = "unturned" in intent.qualities
     return [
         rate_grade("speed", _mean(along), target, evidence="mean_velocity_m_s", unit="m/s", way=way),
-        graded(
+        grade(
             "direction",
             f"({along}).mean() / max(float(np.sqrt(np.square(trajectory.root_velocity[:, :2]).sum(-1)).mean()), 1e-9)",
             0.2,
@@ -92,7 +94,7 @@ def _move_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             exponent=0.3,
             floor=0.1,
         ),
-        graded(
+        grade(
             "sustained",
             f"np.mean([1.0 * (float(np.mean(second)) >= {half:g}) for second in seconds_of({along})])",
             0.0,
@@ -104,7 +106,7 @@ def _move_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             exponent=0.5,
             floor=0.1,
         ),
-        graded(
+        grade(
             "heading",
             "np.abs([float(np.mean(second)) for second in seconds_of(trajectory.root_angular_velocity[:, 2])]).mean()",
             1.0,
@@ -121,7 +123,7 @@ def _move_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
 
 def _stand_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
     return [
-        graded(
+        grade(
             "still",
             "np.sqrt(np.square(trajectory.root_velocity).sum(-1)).mean()",
             0.5,
@@ -131,7 +133,7 @@ def _stand_grades(intent: ParsedIntent, card: EnvironmentCard) -> list[Grade]:
             "mean speed of the base: full marks up to 0.15 m/s, none from 0.5 m/s",
             "stability",
         ),
-        graded(
+        grade(
             "quiet",
             f"np.sqrt({mean_squared_rate('trajectory.{name}', card)}).mean()",
             5.0,

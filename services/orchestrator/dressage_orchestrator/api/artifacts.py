@@ -53,8 +53,8 @@ class ArtifactServicer:
         token = self._pages.encode(infos[size - 1].key, "artifacts", request.prefix) if len(infos) > size else ""
         names = {session_of(info.key) for info in infos[:size]}
         access = await self._service.read(lambda tx: sessions.access_of(tx, names))
-        shown = [_artifact(info) for info in infos[:size] if _is_listed(info.key, access.get(session_of(info.key)))]
-        return pb.ListArtifactsResponse(artifacts=shown, next_page_token=token)
+        artifacts = [_artifact(info) for info in infos[:size] if _is_listed(info.key, access.get(session_of(info.key)))]
+        return pb.ListArtifactsResponse(artifacts=artifacts, next_page_token=token)
 
     async def _require_readable(self, key: str) -> None:
         """:raises NotFound: for an artifact of a deleted session, also for its owner."""

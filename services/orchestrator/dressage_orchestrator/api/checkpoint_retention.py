@@ -27,13 +27,13 @@ def delete_old(store: ArtifactStore, assignment: str, reported: str) -> int:
     """
     named = json.loads(store.get(f"{assignment}/{CHECKPOINT_INDEX}"))
     updates = [_update(key) for key in named] if isinstance(named, list) else []
-    known = [update for update in updates if update is not None]
-    if len(known) < CHECKPOINTS_INDEXED or len(known) < len(updates) or reported not in named:
+    numbers = [update for update in updates if update is not None]
+    if len(numbers) < CHECKPOINTS_INDEXED or len(numbers) < len(updates) or reported not in named:
         return 0
     deleted = 0
     for info in store.list(f"{assignment}/checkpoints/"):
         update = _update(info.key.removeprefix(f"{assignment}/"))
-        if update is not None and update < min(known):
+        if update is not None and update < min(numbers):
             deleted += store.delete_prefix(info.key)
     return deleted
 

@@ -34,8 +34,8 @@ class EnvironmentServicer:
         size = paging.page_size(request.page_size)
         cards = sorted((card for card in list_cards() if card.id > after), key=lambda card: card.id)
         token = self._pages.encode(cards[size - 1].id, "environments") if len(cards) > size else ""
-        shown = [_environment(card) for card in cards[:size]]
-        return pb.ListEnvironmentsResponse(environments=shown, next_page_token=token)
+        environments = [_environment(card) for card in cards[:size]]
+        return pb.ListEnvironmentsResponse(environments=environments, next_page_token=token)
 
 
 def _environment(card: EnvironmentCard) -> pb.Environment:

@@ -11,7 +11,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage.errors import InvalidArgument
 
-from dressage_orchestrator.clients import AgentClient, configured
+from dressage_orchestrator.clients import AgentClient, require_model
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.models import TEMPLATE
 from dressage_orchestrator.service import Sessions, caller
@@ -36,7 +36,7 @@ class IntentServicer:
         key = "elicit/" + hashlib.sha256(question).hexdigest()[:32]
         model = request.model or self._default_model
         if model != TEMPLATE:
-            await configured(self._agent, v1.RoleModel(model=model), field="model")
+            await require_model(self._agent, v1.RoleModel(model=model), field="model")
             await self._service.read(lambda tx: self._service.quotas.check_elicitation(tx, who))
         task = agent_pb.Task(key=key, model=model, elicitor=agent_pb.ElicitorTask(brief=brief))
         result = await self._agent.converse(task)

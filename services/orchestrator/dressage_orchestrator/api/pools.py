@@ -38,16 +38,16 @@ class Pools:
     def __init__(self, default: str, local: Capacity, pools: Mapping[str, Pool] | None = None) -> None:
         self._default = default
         self._local = local
-        self._known = {name: _capacity(pool) for name, pool in (pools or {}).items()}
+        self._capacities = {name: _capacity(pool) for name, pool in (pools or {}).items()}
 
     def read(self, tx: ReadTransaction) -> pb.ListPoolsResponse:
         """Return all pools with their live runs, the default pool first."""
         live = runs.live(tx)
         working = {row.assignment.run: row for row in assignments.live(tx) if row.assignment.run}
-        names = {self._default, *self._known, *(row.run.pool for row in live)}
+        names = {self._default, *self._capacities, *(row.run.pool for row in live)}
         response = pb.ListPoolsResponse()
         for name in sorted(names, key=lambda name: (name != self._default, name)):
-            capacity = self._known.get(name, self._local)
+            capacity = self._capacities.get(name, self._local)
             pool = response.pools.add(name=name, default=name == self._default)
             pool.cores, pool.memory_bytes, pool.max_runs = capacity.cores, capacity.memory_bytes, capacity.max_runs
             pool.runs.extend(_run(row, working.get(row.run.name)) for row in live if row.run.pool == name)

@@ -247,7 +247,7 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
         if entry.HasField("judgment"):
             node.interval_low, node.interval_high = entry.judgment.interval_low, entry.judgment.interval_high
             node.judged_by, node.without_video = entry.judgment.judged_by, entry.judgment.without_video
-    tree.lessons.extend(held.message(session.name) for held in lessons(iterations))
+    tree.lessons.extend(lesson.message(session.name) for lesson in lessons(iterations))
     return tree
 
 

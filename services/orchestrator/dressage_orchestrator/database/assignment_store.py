@@ -119,8 +119,8 @@ class AssignmentStore(Transactions):
         """
 
         def choose(entry: v1.Member) -> None:
-            for place, known in enumerate(entry.evaluations):
-                if known.env_step == evaluation.env_step:
+            for place, earlier in enumerate(entry.evaluations):
+                if earlier.env_step == evaluation.env_step:
                     entry.evaluations[place].CopyFrom(evaluation)
             entry.delivered_env_step, entry.policy = evaluation.env_step, policy
 

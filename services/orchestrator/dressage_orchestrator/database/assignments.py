@@ -108,15 +108,15 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
     existing = find(tx, task.name)
     if existing is not None:
         return existing
-    stored = v1.Assignment(name=task.name, kind=kind, state=v1.ASSIGNMENT_STATE_PENDING)
-    stored.create_time.CopyFrom(timestamp(tx.now))
+    assignment = v1.Assignment(name=task.name, kind=kind, state=v1.ASSIGNMENT_STATE_PENDING)
+    assignment.create_time.CopyFrom(timestamp(tx.now))
     if task.train.granted_steps:
-        stored.max_steps_per_member = task.train.max_steps_per_member
+        assignment.max_steps_per_member = task.train.max_steps_per_member
     numbered = work.Assignment()
     numbered.CopyFrom(task)
     numbered.id = _next_id(tx, parts.session)
     key = {"name": task.name, "session": parts.session, "iteration": parts.iteration, "id": numbered.id}
-    row = {"data": stored.SerializeToString(), "work": numbered.SerializeToString(), "state": stored.state}
+    row = {"data": assignment.SerializeToString(), "work": numbered.SerializeToString(), "state": assignment.state}
     rest = {
         "failures": 0,
         "checkpoint": "",
@@ -131,8 +131,8 @@ def create(tx: Transaction, task: work.Assignment, members: Sequence[v1.Member] 
         tx.execute(sa.insert(MEMBERS).values(**ids, data=member.SerializeToString()))
     # In this transaction: a run that is released at the same moment cannot miss the assignment (decision 0032).
     _claim_run(tx, parts.session)
-    _append_event(tx, parts, stored)
-    return AssignmentRow(stored, parts.session, parts.iteration, numbered.id, "", numbered)
+    _append_event(tx, parts, assignment)
+    return AssignmentRow(assignment, parts.session, parts.iteration, numbered.id, "", numbered)
 
 
 def _next_id(tx: ReadTransaction, session: str) -> int:
@@ -177,10 +177,10 @@ def state(tx: ReadTransaction, name: str) -> int:
 
     :raises NotFound: when there is none.
     """
-    stored = tx.execute(_STATE, {"name": name}).scalar_one_or_none()
-    if stored is None:
+    value = tx.execute(_STATE, {"name": name}).scalar_one_or_none()
+    if value is None:
         raise _missing(name)
-    return int(stored)
+    return int(value)
 
 
 def members(tx: ReadTransaction, name: str) -> list[v1.Member]:
@@ -213,16 +213,16 @@ def show_video(tx: Transaction, member: str, *, rollout: str, video: str) -> boo
     :raises NotFound: when there is no such member.
     """
     assignment, _, ident = member.rpartition("/members/")
-    shown: list[v1.Rollout] = []
+    changes: list[v1.Rollout] = []
 
     def show(entry: v1.Member) -> None:
-        recorded = [each for evaluation in entry.evaluations for each in evaluation.rollouts]
-        shown.extend(each for each in recorded if each.artifact == rollout and each.video != video)
-        for each in shown:
+        rollouts = [each for evaluation in entry.evaluations for each in evaluation.rollouts]
+        changes.extend(each for each in rollouts if each.artifact == rollout and each.video != video)
+        for each in changes:
             each.video = video
 
     change_member(tx, assignment, ident, show)
-    return bool(shown)
+    return bool(changes)
 
 
 def candidates(tx: ReadTransaction, name: str) -> dict[str, v1.CandidateResult]:

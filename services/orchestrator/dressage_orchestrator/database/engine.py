@@ -45,7 +45,7 @@ IDLE_SECONDS = 8
 suspended server can commit after the server has expired."""
 
 
-class Fenced(Aborted):
+class ExecutorFenced(Aborted):
     """Another server has expired this one, which must not write any more."""
 
     default_reason = "EXECUTOR_FENCED"
@@ -151,9 +151,9 @@ class Database:
         :raises DatabaseLost: when the database does not answer, is locked, or its disk is full; nothing was committed, except
             on PostgreSQL if the connection was lost during the commit.
         :raises FailedPrecondition: when the database's file is damaged.
-        :raises Fenced: when this server has expired.
+        :raises ExecutorFenced: when this server has expired.
         """
-        with self._writing(), _translated():
+        with self._writing(), _translate_errors():
             connection = self._connect(self._engine if synced else self._deferred)
             with connection, connection.begin():
                 transaction = Transaction(connection, self.clock)
@@ -212,9 +212,9 @@ class Database:
 
         :raises DatabaseLost: when the database does not answer.
         :raises FailedPrecondition: when the database's file is damaged.
-        :raises Fenced: when this server has expired.
+        :raises ExecutorFenced: when this server has expired.
         """
-        with _translated(read_only=True):
+        with _translate_errors(read_only=True):
             connection = self._connect(self._reader)
             with connection, connection.begin():
                 transaction = ReadTransaction(connection, self.clock)
@@ -257,7 +257,7 @@ class Database:
             return
         match = (EXECUTORS.c.id == self.executor, EXECUTORS.c.expired.is_(False))
         if tx.execute(sa.select(EXECUTORS.c.id).where(*match)).one_or_none() is None:
-            raise Fenced(f"{self.executor} has expired; another server has taken over")
+            raise ExecutorFenced(f"{self.executor} has expired; another server has taken over")
 
 
 def sqlite_url(path: Path) -> str:
@@ -266,7 +266,7 @@ def sqlite_url(path: Path) -> str:
 
 
 @contextmanager
-def _translated(*, read_only: bool = False) -> Iterator[None]:
+def _translate_errors(*, read_only: bool = False) -> Iterator[None]:
     """Convert errors of the driver to domain errors; programming errors are raised unchanged."""
     try:
         yield
@@ -321,7 +321,7 @@ def _make_postgresql(url: sa.URL) -> sa.Engine:
 
     # `pool_pre_ping` would ask before each transaction, a fifth of the round trips of a small one.
     @sa.event.listens_for(engine, "checkin")
-    def _used(_: Any, record: Any) -> None:
+    def _mark_use(_: Any, record: Any) -> None:
         record.info["used"] = time.monotonic()
 
     @sa.event.listens_for(engine, "checkout")

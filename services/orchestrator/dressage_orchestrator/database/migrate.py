@@ -81,10 +81,10 @@ def _config() -> Config:
 
 def _reject_newer(connection: sa.Connection, config: Config) -> None:
     revision = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision is not None and revision not in known:
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if revision is not None and revision not in revisions:
         message = (
-            f"the database has schema {revision}, which is newer than this version (latest schema {max(known)}): "
+            f"the database has schema {revision}, which is newer than this version (latest schema {max(revisions)}): "
             "run the version that wrote it or a newer one, or restore a backup from before the upgrade"
         )
         raise FailedPrecondition(message, reason="DATABASE_NEWER")

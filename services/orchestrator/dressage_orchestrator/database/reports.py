@@ -154,8 +154,8 @@ def _is_superseded(tx: Transaction, row: AssignmentRow, report: work.Report) -> 
         case "member":
             return bool(report.member.policy) and report.member.env_step != steps.get(report.member.member, 0)
         case "result":
-            left = [m for m in assignments.members(tx, row.name) if not m.policy and not m.HasField("failure")]
-            return report.result.HasField("train") and bool(left)
+            unfinished = [m for m in assignments.members(tx, row.name) if not m.policy and not m.HasField("failure")]
+            return report.result.HasField("train") and bool(unfinished)
     return False
 
 
@@ -239,12 +239,12 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
         changed.append(assignments.change_member(tx, row.name, entry.member, edit))
     now = micros(tx.now)
     last = tx.execute(sa.select(ASSIGNMENTS.c.progress_micros).where(ASSIGNMENTS.c.name == row.name)).scalar_one()
-    left = sum(
+    remaining = sum(
         max(0, member.target_env_steps - member.env_steps)
         for member in assignments.members(tx, row.name)
         if not member.HasField("failure")
     )
-    complete = moved and left == 0  # this report is always an event, so that curves reach their ends
+    complete = moved and remaining == 0  # this report is always an event, so that curves reach their ends
     if now - last < seconds * 1e6 and not complete:
         return
 
@@ -260,7 +260,7 @@ def _progress(tx: Transaction, row: AssignmentRow, report: work.ProgressReport, 
     progress = ev.Progress(assignment=row.name, members=changed, steps_per_second=report.steps_per_second)
     progress.activity, progress.evaluated = report.activity, report.evaluated
     progress.candidates_per_second = report.candidates_per_second
-    progress.seconds_left = left / report.steps_per_second if report.steps_per_second > 0 else 0.0
+    progress.seconds_left = remaining / report.steps_per_second if report.steps_per_second > 0 else 0.0
     events.append(tx, row.session, ev.Event(progress=progress), iteration=row.iteration)
 
 

@@ -42,7 +42,7 @@ _KEPT_KEYS = "all/%"
 """Idempotency keys of all epochs, which a resumed session compares with."""
 
 
-class Removed(IntFlag):
+class Removal(IntFlag):
     """What was removed of a session."""
 
     HISTORY = 1
@@ -53,13 +53,13 @@ class Removed(IntFlag):
     """All of it is being removed; the deletion can no longer be reverted."""
 
 
-def ended_before(tx: ReadTransaction, moment: int, *, lacking: Removed, after: str = "") -> list[str]:
+def ended_before(tx: ReadTransaction, moment: int, *, lacking: Removal, after: str = "") -> list[str]:
     """List sessions that ended before a time and of which a part has not been removed, in order of ids, in batches.
 
     :param moment: in microseconds since the epoch.
     """
     query = sa.select(SESSIONS.c.id).where(
-        SESSIONS.c.removed.in_([flags for flags in range(8) if not flags & (lacking | Removed.CLAIMED)]),
+        SESSIONS.c.removed.in_([flags for flags in range(8) if not flags & (lacking | Removal.CLAIMED)]),
         SESSIONS.c.end_micros.between(1, moment),
         SESSIONS.c.id > after,
     )
@@ -74,7 +74,7 @@ def kept_before(tx: ReadTransaction, moment: int, *, after: str = "") -> list[st
     return [row.id for row in tx.execute(query.order_by(SESSIONS.c.id).limit(_BATCH))]
 
 
-def deleted(tx: ReadTransaction, *, after: str = "") -> list[v1.Session]:
+def deleted_sessions(tx: ReadTransaction, *, after: str = "") -> list[v1.Session]:
     """List deleted sessions that have ended, in order of ids, in batches."""
     query = sa.select(SESSIONS.c.data).where(
         SESSIONS.c.deleted.is_(True), SESSIONS.c.state.in_(sorted(sessions.ENDED)), SESSIONS.c.id > after
@@ -87,7 +87,7 @@ def existing(tx: ReadTransaction, ids: Iterable[str]) -> set[str]:
     return {row.id for row in tx.execute(sa.select(SESSIONS.c.id).where(SESSIONS.c.id.in_(list(ids))))}
 
 
-def referenced(tx: ReadTransaction, *, without: frozenset[str]) -> set[str]:
+def referenced_sessions(tx: ReadTransaction, *, without: frozenset[str]) -> set[str]:
     """Return the sessions to whose artifacts other sessions or benchmarks refer, and those of benchmarks under way.
 
     All stored messages are searched for artifact keys, so that this also finds keys in the settings of plug-ins.
@@ -128,16 +128,16 @@ def claim(tx: Transaction, session: str, *, due: Any) -> bool:
     if row is None:
         return False
     message = v1.Session.FromString(row.data)
-    if not row.removed & Removed.CLAIMED and (message.state not in sessions.ENDED or not due(message)):
+    if not row.removed & Removal.CLAIMED and (message.state not in sessions.ENDED or not due(message)):
         return False
-    _mark(tx, session, row.removed | Removed.CLAIMED)
+    _mark(tx, session, row.removed | Removal.CLAIMED)
     return True
 
 
 def is_claimed(tx: ReadTransaction, session: str) -> bool:
     """Whether the session is being removed."""
     row = tx.execute(sa.select(SESSIONS.c.removed).where(SESSIONS.c.id == session)).one_or_none()
-    return row is not None and bool(row.removed & Removed.CLAIMED)
+    return row is not None and bool(row.removed & Removal.CLAIMED)
 
 
 def run_names(tx: ReadTransaction, session: str) -> list[str]:
@@ -152,7 +152,7 @@ def delete_history(tx: Transaction, session: str, *, before: int) -> int:
 
     :param before: only if the session ended before this time.
     """
-    row = _ended(tx, session, before)
+    row = _lock_ended(tx, session, before)
     if row is None:
         return 0
     succeeded = sa.select(ASSIGNMENTS.c.name).where(
@@ -164,17 +164,17 @@ def delete_history(tx: Transaction, session: str, *, before: int) -> int:
     )
     count = _rows(tx, keys, sa.delete(REPORTS).where(REPORTS.c.assignment.in_(succeeded)))
     count += _rows(tx, sa.delete(REPORT_SEQUENCES).where(REPORT_SEQUENCES.c.run.in_(runs)))
-    _mark(tx, session, row.removed | Removed.HISTORY)
+    _mark(tx, session, row.removed | Removal.HISTORY)
     return count
 
 
 def delete_events(tx: Transaction, session: str, *, before: int) -> int:
     """Delete a session's events except the last, which states its end; return the number of rows."""
-    row = _ended(tx, session, before)
+    row = _lock_ended(tx, session, before)
     if row is None:
         return 0
     count = _rows(tx, sa.delete(EVENTS).where(EVENTS.c.session == session, EVENTS.c.sequence < row.last_sequence))
-    _mark(tx, session, row.removed | Removed.EVENTS)
+    _mark(tx, session, row.removed | Removal.EVENTS)
     return count
 
 
@@ -204,8 +204,8 @@ def delete_session(tx: Transaction, session: str) -> int:
 
 def old_request_ids(moment: int, pending: Iterable[str]) -> sa.ColumnElement[bool]:
     """Condition of request ids from before a time, without those that benchmarks under way may repeat."""
-    kept = [REQUEST_IDS.c.request_id.startswith(f"{name}/", autoescape=True) for name in pending]
-    return sa.and_(REQUEST_IDS.c.create_micros.between(1, moment), sa.not_(sa.or_(sa.false(), *kept)))
+    prefixes = [REQUEST_IDS.c.request_id.startswith(f"{name}/", autoescape=True) for name in pending]
+    return sa.and_(REQUEST_IDS.c.create_micros.between(1, moment), sa.not_(sa.or_(sa.false(), *prefixes)))
 
 
 def count_request_ids(tx: ReadTransaction, moment: int, pending: Iterable[str]) -> int:
@@ -239,7 +239,7 @@ def delete_benchmark(tx: Transaction, name: str) -> int:
     return _rows(tx, sa.delete(BENCHMARKS).where(*match))
 
 
-def _ended(tx: Transaction, session: str, before: int) -> Any:
+def _lock_ended(tx: Transaction, session: str, before: int) -> Any:
     """Lock a session and return its row, if it ended before a time."""
     tx.lock(resource_names.session_name(session))
     row = tx.execute(sa.select(SESSIONS).where(SESSIONS.c.id == session)).one_or_none()

@@ -139,8 +139,8 @@ def page(tx: ReadTransaction, session: str, *, after: int = 0, limit: int) -> li
 
 def live(tx: ReadTransaction, session: str | None = None) -> list[RunRow]:
     """List live runs, oldest first, of all sessions or of one."""
-    stored = tx.execute(_LIVE) if session is None else tx.execute(_LIVE_OF, {"session": session})
-    rows = [_row(row) for row in stored]
+    result = tx.execute(_LIVE) if session is None else tx.execute(_LIVE_OF, {"session": session})
+    rows = [_row(row) for row in result]
     return sorted(rows, key=lambda row: (row.run.create_time.ToMicroseconds(), row.run.name))
 
 
@@ -227,9 +227,9 @@ def release_if_idle(tx: Transaction, name: str, *, idle_seconds: float, queued_s
     if row.idle_micros == 0:
         now = micros(tx.now)
         change(tx, name, lambda _: {"idle_micros": now})
-    left = seconds_idle_left(tx, row, idle_seconds=idle_seconds, queued_seconds=queued_seconds)
-    if left > 0:
-        return left
+    seconds = seconds_idle_left(tx, row, idle_seconds=idle_seconds, queued_seconds=queued_seconds)
+    if seconds > 0:
+        return seconds
     end(tx, name, v1.RUN_STATE_SUCCEEDED)
     return None
 
@@ -273,7 +273,7 @@ def claim(tx: Transaction, name: str, executor: str) -> bool:
     return True
 
 
-def claimed(tx: ReadTransaction, executor: str) -> list[RunRow]:
+def of_executor(tx: ReadTransaction, executor: str) -> list[RunRow]:
     """List live runs that the executor has claimed."""
     match = (RUNS.c.claimed_by == executor, RUNS.c.state.in_(sorted(LIVE)))
     return [_row(row) for row in tx.execute(sa.select(RUNS).where(*match).order_by(RUNS.c.name))]

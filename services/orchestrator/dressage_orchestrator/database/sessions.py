@@ -98,7 +98,7 @@ def _read(row: Any) -> v1.Session:
     return message
 
 
-def _queued(tx: ReadTransaction) -> list[str]:
+def _queue(tx: ReadTransaction) -> list[str]:
     """Ids of the sessions that wait for admission, in their order."""
     return [row.id for row in tx.execute(_QUEUE)]
 
@@ -117,7 +117,7 @@ def get(tx: ReadTransaction, session: str) -> v1.Session:
         raise _missing(session)
     message = _read(row)
     if row.queued_micros:
-        _set_place(message, session, _queued(tx))
+        _set_place(message, session, _queue(tx))
     return message
 
 
@@ -147,7 +147,7 @@ def page(
         older = sa.and_(SESSIONS.c.create_micros == before[0], SESSIONS.c.id < before[1])
         query = query.where(sa.or_(SESSIONS.c.create_micros < before[0], older))
     rows = tx.execute(query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc()).limit(limit)).all()
-    queue = _queued(tx) if any(row.queued_micros for row in rows) else []
+    queue = _queue(tx) if any(row.queued_micros for row in rows) else []
     entries = []
     for row in rows:
         message = _read(row)

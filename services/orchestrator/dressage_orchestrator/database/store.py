@@ -145,9 +145,9 @@ class SessionStore(AssignmentStore):
                 if ending.failure is not None:
                     session.failure.CopyFrom(ending.failure)
 
-            stored = sessions.get(tx, self.session)
-            if stored.state in sessions.ENDED:  # this step is repeated
-                return stored
+            message = sessions.get(tx, self.session)
+            if message.state in sessions.ENDED:  # this step is repeated
+                return message
             for number, cost in ending.uncounted_of_iterations.items():
                 sessions.upsert_iteration(tx, self.session, number, partial(_add_recovered, cost=cost))
             return sessions.change(tx, self.session, edit)
@@ -159,13 +159,15 @@ class SessionStore(AssignmentStore):
 
         :param paths: field-mask paths to copy from ``changes``; fields that are not set there are cleared.
         """
-        return self._write(lambda tx: sessions.change(tx, self.session, lambda stored: _merge(changes, stored, paths)))
+        return self._write(
+            lambda tx: sessions.change(tx, self.session, lambda message: _merge(changes, message, paths))
+        )
 
     def update_iteration(self, number: int, changes: v1.Iteration, paths: Sequence[str]) -> v1.Iteration:
         """Create or change an iteration (see `update`). A change of phase appends its event."""
         return self._write(
             lambda tx: sessions.upsert_iteration(
-                tx, self.session, number, lambda stored: _merge(changes, stored, paths)
+                tx, self.session, number, lambda message: _merge(changes, message, paths)
             )
         )
 
@@ -203,7 +205,7 @@ class SessionStore(AssignmentStore):
             best = v1.Session(best_iteration=name, best_score=score)
             best.MergeFrom(changes)
             paths = ["best_iteration", "best_score", "best_judgment", "returns"]
-            sessions.change(tx, self.session, lambda stored: _merge(best, stored, paths))
+            sessions.change(tx, self.session, lambda message: _merge(best, message, paths))
             return True
 
         return self._write(write)
@@ -223,20 +225,20 @@ class SessionStore(AssignmentStore):
     ) -> None:
         """Record an iteration's score on fresh seeds, in the iteration and in the session."""
         changes, paths = v1.Iteration(confirmed_score=score), ["confirmed_score"]
-        shown, shown_paths = v1.Session(), []
+        best_changes, best_paths = v1.Session(), []
         if judgment is not None:
             changes.confirmation.CopyFrom(judgment)
-            shown.confirmation.CopyFrom(judgment)
+            best_changes.confirmation.CopyFrom(judgment)
             paths.append("confirmation")
-            shown_paths.append("confirmation")
+            best_paths.append("confirmation")
 
         def write(tx: Transaction) -> None:
             best = sessions.get(tx, self.session).best_iteration == resource_names.iteration_name(self.session, number)
             if best and returns is not None:
-                shown.returns.CopyFrom(returns)
-                shown_paths.append("returns")
-            sessions.upsert_iteration(tx, self.session, number, lambda stored: _merge(changes, stored, paths))
-            sessions.change(tx, self.session, lambda stored: _merge(shown, stored, shown_paths))
+                best_changes.returns.CopyFrom(returns)
+                best_paths.append("returns")
+            sessions.upsert_iteration(tx, self.session, number, lambda message: _merge(changes, message, paths))
+            sessions.change(tx, self.session, lambda message: _merge(best_changes, message, best_paths))
 
         self._write(write)
 
@@ -288,9 +290,9 @@ class SessionStore(AssignmentStore):
         self._write(lambda tx: self._charge(tx, number, role, cost) if not key or self._first(tx, key) else None)
 
     def _charge(self, tx: Transaction, number: int, role: str, cost: v1.Cost) -> v1.Session:
-        def count(stored: v1.Iteration | v1.Session) -> None:
-            add_cost(stored.cost, cost)
-            add_cost(stored.cost_by_role[role], cost)
+        def count(message: v1.Iteration | v1.Session) -> None:
+            add_cost(message.cost, cost)
+            add_cost(message.cost_by_role[role], cost)
 
         if not cost.requests:
             return sessions.get(tx, self.session)
@@ -379,7 +381,7 @@ class SessionStore(AssignmentStore):
 
         def write(tx: Transaction) -> float:
             waiting = v1.Session(awaiting_approval=number)
-            sessions.change(tx, self.session, lambda stored: _merge(waiting, stored, ["awaiting_approval"]))
+            sessions.change(tx, self.session, lambda message: _merge(waiting, message, ["awaiting_approval"]))
             if self._first(tx, key):
                 requested = ev.ApprovalRequested(iteration=resource_names.iteration_name(self.session, number))
                 events.append(tx, self.session, ev.Event(approval_requested=requested), iteration=number)
@@ -416,10 +418,10 @@ class SessionStore(AssignmentStore):
         self._write(write)
 
 
-def _add_recovered(stored: v1.Session | v1.Iteration, cost: v1.Cost) -> None:
+def _add_recovered(message: v1.Session | v1.Iteration, cost: v1.Cost) -> None:
     """Add a cost that is counted at the end."""
-    add_cost(stored.cost, cost)
-    add_cost(stored.cost_by_role["recovered"], cost)
+    add_cost(message.cost, cost)
+    add_cost(message.cost_by_role["recovered"], cost)
 
 
 def _merge(source: Message, target: Message, paths: Sequence[str]) -> None:

@@ -96,9 +96,9 @@ def _is_trained(member: v1.Member, task: work.TrainAssignment) -> bool:
 
 def drop_evaluations(member: v1.Member, *, after: int) -> None:
     """Drop a member's evaluations after a step."""
-    kept = [entry for entry in member.evaluations if entry.env_step <= after]
+    earlier = [entry for entry in member.evaluations if entry.env_step <= after]
     member.ClearField("evaluations")
-    member.evaluations.extend(kept)
+    member.evaluations.extend(earlier)
 
 
 _SPEED_WEIGHT = 0.3

@@ -98,20 +98,20 @@ def swap(
     place = (table.name, *map(str, key.values()))
     at = {f"key_{name}": value for name, value in key.items()}
     for _ in range(_ATTEMPTS):
-        stored = tx.written.pop(place, None)
-        if stored is None:
+        current = tx.written.pop(place, None)
+        if current is None:
             row = tx.execute(_reading(table, names), at).one_or_none()
             if row is None:
                 return None
-            stored = row.data, row.version
-        data, seen = stored
+            current = row.data, row.version
+        data, old_version = current
         message = kind()
         message.ParseFromString(data)
         change(message)
-        version = seen + 1
+        version = old_version + 1
         values = {"data": message.SerializeToString(deterministic=True), "version": version, **columns(message)}
         new = {f"new_{name}": value for name, value in values.items()}
-        done = tx.execute(_writing(table, names, tuple(values)), {**at, **new, "seen": seen})
+        done = tx.execute(_writing(table, names, tuple(values)), {**at, **new, "seen": old_version})
         if done.rowcount == 1:
             tx.written[place] = values["data"], version
             return message, version

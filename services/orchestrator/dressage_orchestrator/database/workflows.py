@@ -45,30 +45,30 @@ def anyone_waits(tx: ReadTransaction) -> bool:
     return tx.execute(_ANY_WAITS).one_or_none() is not None
 
 
-def admit(tx: Transaction, limit: int, *, held: Collection[str] = ()) -> list[Epoch]:
+def admit(tx: Transaction, limit: int, *, held_sessions: Collection[str] = ()) -> list[Epoch]:
     """Admit the first sessions of the queue, as long as fewer than the limit run.
 
     :param limit: number of sessions that may run at once; 0: any.
-    :param held: sessions that neither run nor may start on this server.
+    :param held_sessions: sessions that neither run nor may start on this server.
     :return: the admitted sessions, whose workflows the caller starts after the commit.
     """
     tx.lock("admission")  # servers that share the database admit each session once (decision 0056)
-    running = sum(1 for row in tx.execute(_RUNNING) if row.id not in held)
+    running = sum(1 for row in tx.execute(_RUNNING) if row.id not in held_sessions)
     admitted: list[Epoch] = []
     for row in tx.execute(_QUEUE).all():
-        if row.id in held:
+        if row.id in held_sessions:
             continue
         if row.cancel_reason is None:
             if limit and running >= limit:
                 continue
             running += 1
         tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == row.id).values(queued_micros=0))
-        message = sessions.change(tx, row.id, _unchanged)  # its time of change: `workflows.waiting` counts from it
+        message = sessions.change(tx, row.id, _change_nothing)  # its time of change: `workflows.waiting` counts from it
         admitted.append((row.id, message.epoch))
     return admitted
 
 
-def _unchanged(session: v1.Session) -> None:
+def _change_nothing(session: v1.Session) -> None:
     pass
 
 
@@ -102,8 +102,8 @@ def end_downtime(database: Database, names: Iterable[str]) -> None:
     """
     for session in names:
         with suppress(NotFound), database.begin() as tx:
-            stored, last = sessions.get(tx, session), events.last(tx, session)
-            if stored.state == v1.SESSION_STATE_RUNNING and last is not None:
+            message, last = sessions.get(tx, session), events.last(tx, session)
+            if message.state == v1.SESSION_STATE_RUNNING and last is not None:
                 sessions.change(tx, session, partial(sessions.end_downtime, last=last.time, now=tx.now))
 
 
@@ -115,8 +115,8 @@ def reopen(database: Database, session: str, epoch: int, *, status: str) -> int 
     """
     with database.begin() as tx:
         tx.lock(resource_names.session_name(session))
-        stored = sessions.get(tx, session)
-        if stored.epoch != epoch or stored.state not in sessions.ACTIVE:
+        message = sessions.get(tx, session)
+        if message.epoch != epoch or message.state not in sessions.ACTIVE:
             return None
         count = sum(idempotency.exists(tx, session, f"reconciled/{number}") for number in range(_MAX_RESUMES))
         # A permanent error would resume the session for ever (decision 0034).
@@ -141,10 +141,12 @@ def _next_epoch(session: v1.Session) -> None:
 def _fail(tx: Transaction, session: str, status: str) -> None:
     message = f"the workflow ended {_MAX_RESUMES + 1} times before its session ({status.lower()}); see the server log"
 
-    def fail(stored: v1.Session) -> None:
-        stored.state, stored.state_reason = v1.SESSION_STATE_FAILED, message
-        stored.failure.CopyFrom(v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume"))
-        stored.end_time.CopyFrom(timestamp(tx.now))
+    def fail(current: v1.Session) -> None:
+        current.state, current.state_reason = v1.SESSION_STATE_FAILED, message
+        current.failure.CopyFrom(
+            v1.Failure(reason="WORKFLOW_ENDED", message=message, remedy="dressage sessions resume")
+        )
+        current.end_time.CopyFrom(timestamp(tx.now))
 
     # No workflow is left that could stop them.
     for entry in assignments.open_of(tx, session):

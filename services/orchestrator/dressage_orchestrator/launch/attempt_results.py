@@ -40,7 +40,7 @@ def apply_result(tx: Transaction, ended: AttemptResult, *, max_failures: int) ->
         for waiting in assignments.open_of(tx, row.session):
             assignments.end(tx, waiting.name, v1.ASSIGNMENT_STATE_FAILED, failure)
         metrics.RUN_FAILURES.labels(failure.reason).inc()
-    elif _interrupted(tx, ended):
+    elif _is_interrupted(tx, ended):
         interrupt(tx, row)
     elif has_work or ended.kind is not ExitKind.DONE:
         attempt = max(row.run.attempt, ended.attempt, ended.last_attempt)
@@ -96,7 +96,7 @@ def interrupt(tx: Transaction, row: RunRow) -> None:
     runs.change(tx, row.run.name, requeue)
 
 
-def _interrupted(tx: Transaction, ended: AttemptResult) -> bool:
+def _is_interrupted(tx: Transaction, ended: AttemptResult) -> bool:
     """Whether the attempt was interrupted from outside and may be retried without counting a failure."""
     if ended.kind is ExitKind.CHECKPOINTED:
         return True  # exit 75 is never counted (decision 0032)

@@ -70,7 +70,7 @@ class RunController:
         self.launcher: Launcher | None = None
         self.address = ""
         self.notify: Callable[[str], None] = lambda session: None
-        self.held: Callable[[str], bool] = lambda session: False
+        self.is_held: Callable[[str], bool] = lambda session: False
 
     @property
     def queued_seconds(self) -> float:
@@ -101,7 +101,7 @@ class RunController:
     async def ensure(self, session: str) -> None:
         """Ensure that the session has a trainer if it has open assignments."""
         assert self.launcher is not None
-        if self.held(session):
+        if self.is_held(session):
             return
         async with self._ensuring.setdefault(session, asyncio.Lock()):
             run = await asyncio.to_thread(self._run_of, session)
@@ -179,7 +179,7 @@ class RunController:
         row = await asyncio.to_thread(self._find, name)
         return row is None or row.ended or (row.run.attempt >= attempt and row.run.state == v1.RUN_STATE_RUNNING)
 
-    async def abandoned(self, name: str) -> bool:
+    async def is_abandoned(self, name: str) -> bool:
         """Whether the run was cancelled or has failed, so that its trainer has to be stopped."""
         row = await asyncio.to_thread(self._find, name)
         return row is not None and row.run.state in (v1.RUN_STATE_CANCELLED, v1.RUN_STATE_FAILED)
@@ -262,13 +262,13 @@ class RunController:
             waiting = assignments.open_of(tx, session)
             if not waiting:
                 return None
-            stored = sessions.get(tx, session)
-            if stored.state in sessions.ENDED or sessions.cancel_reason(tx, session) is not None:
+            current = sessions.get(tx, session)
+            if current.state in sessions.ENDED or sessions.cancel_reason(tx, session) is not None:
                 return None
             row = runs.live_of(tx, session)
             if row is None:
                 # A training whose reward cannot be traced moves to CPU cores (decision 0059).
-                pool = waiting[0].work.train.pool or stored.spec.pool
+                pool = waiting[0].work.train.pool or current.spec.pool
                 return runs.create(tx, session, pool=pool, executor=self._executor).run
             return row.run if runs.claim(tx, row.run.name, self._executor) else None
 
@@ -298,7 +298,7 @@ class RunController:
         with self._database.read() as tx:
             orphans = runs.orphans(tx) if self._database.shared else []
             open_ = {row.session for row in assignments.live(tx)}
-            claimed = runs.claimed(tx, self._executor)
+            claimed = runs.of_executor(tx, self._executor)
             mine = [row for row in claimed if row.session in open_]
             idle = [row for row in claimed if row.session not in open_]
             due = [

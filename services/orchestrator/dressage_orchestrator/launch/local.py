@@ -58,8 +58,8 @@ _KEPT_PREFIXES = ("LC_", "PYTHON", "XDG_", "JAX_", "XLA_", "OMP_", "MUJOCO_", "D
 
 def trainer_environment(environment: Mapping[str, str], token: str) -> dict[str, str]:
     """Environment variables of a trainer: those that programs need and its token, without keys and secrets."""
-    kept = {k: v for k, v in environment.items() if k in _KEPT_NAMES or k.startswith(_KEPT_PREFIXES)}
-    return {**kept, "DRESSAGE_RUN_TOKEN": token}
+    variables = {k: v for k, v in environment.items() if k in _KEPT_NAMES or k.startswith(_KEPT_PREFIXES)}
+    return {**variables, "DRESSAGE_RUN_TOKEN": token}
 
 
 def available_cores() -> int:
@@ -291,5 +291,5 @@ def _signal(process: Process, number: signal.Signals) -> None:
 def _classify(code: int, *, unresponsive: bool) -> ExitKind:
     if unresponsive:
         return ExitKind.NO_HELLO
-    known = {0: ExitKind.DONE, EXIT_CHECKPOINTED: ExitKind.CHECKPOINTED}
-    return known.get(code, ExitKind.FAILED)
+    kinds = {0: ExitKind.DONE, EXIT_CHECKPOINTED: ExitKind.CHECKPOINTED}
+    return kinds.get(code, ExitKind.FAILED)

@@ -182,11 +182,11 @@ def member_judgment(member: v1.Member, *, threshold: float) -> v1.Judgment:
 
 def checkpoint_judgment(member: v1.Member, evaluation: v1.Evaluation, *, threshold: float) -> v1.Judgment:
     """Judgment of a member's checkpoint that has a judged rollout."""
-    judged = [rollout for rollout in evaluation.rollouts if is_judged(rollout)]
-    names = [f"{member.name.rpartition('/')[2]} {rollout.label}".strip() for rollout in judged]
-    corrected = with_video_correction([rollout.judgment for rollout in judged])
+    rollouts = [rollout for rollout in evaluation.rollouts if is_judged(rollout)]
+    names = [f"{member.name.rpartition('/')[2]} {rollout.label}".strip() for rollout in rollouts]
+    corrected = with_video_correction([rollout.judgment for rollout in rollouts])
     whole = pool(corrected, threshold=threshold, names=names)
-    whole.unjudged_rollouts = len(evaluation.rollouts) - len(judged)
+    whole.unjudged_rollouts = len(evaluation.rollouts) - len(rollouts)
     return whole
 
 

@@ -138,14 +138,14 @@ def _wait_until_ended(context: SessionContext, name: str) -> None:
     As in `_wait_before_first_poll`, these reads are not steps: they determine the duration of the wait only.
     """
     end: float | None = None
-    while not context.replayed and not context.store.assignment_ended(name) and context.store.cancel_reason() is None:
+    while not context.is_replay and not context.store.assignment_ended(name) and context.store.cancel_reason() is None:
         if end is None:
             # Once for all wake-ups: each one would otherwise postpone the poll that enforces the wall-clock budget.
             end = time.monotonic() + _patience(context, context.store.get())
-        left = end - time.monotonic()
-        if left <= 0:
+        seconds = end - time.monotonic()
+        if seconds <= 0:
             return
-        context.wait(left)
+        context.wait(seconds)
 
 
 def _wait_before_first_poll(context: SessionContext, name: str, *, within_wall_time: bool) -> None:

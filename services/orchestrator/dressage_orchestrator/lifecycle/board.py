@@ -52,6 +52,6 @@ def scalars(evaluation: v1.Evaluation) -> dict[str, float]:
         "eval/mean_proposed_reward": evaluation.proposed_returns,
         "eval/mean_speed": evaluation.speeds,
     }
-    tagged = {tag: mean(given) for tag, given in values.items() if given}
+    tagged = {tag: mean(numbers) for tag, numbers in values.items() if numbers}
     score = aggregate.checkpoint_score(evaluation)
     return tagged if score is None else {**tagged, "eval/judge_score": score}

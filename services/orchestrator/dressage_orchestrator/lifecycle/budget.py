@@ -50,16 +50,16 @@ def remaining(session: v1.Session, *, shares: int = 1) -> v1.Budget:
 
     :param shares: number of concurrent calls; each gets an equal share, so that they do not exceed the budget together.
     """
-    budget, left = session.spec.budget, v1.Budget()
+    budget, part = session.spec.budget, v1.Budget()
     if budget.tokens:
         rest = budget.tokens - session.cost.input_tokens - session.cost.output_tokens
-        left.tokens = max(1, rest // shares)
+        part.tokens = max(1, rest // shares)
     if budget.HasField("dollars"):
-        left.dollars = max(0.0, budget.dollars - session.cost.dollars) / shares
-    return left
+        part.dollars = max(0.0, budget.dollars - session.cost.dollars) / shares
+    return part
 
 
-def left(session: v1.Session, *, now: datetime) -> v1.Budget:
+def remaining_of_all_kinds(session: v1.Session, *, now: datetime) -> v1.Budget:
     """Remaining budget of a session, of all kinds; fields that are not set are unlimited."""
     budget, rest = session.spec.budget, remaining(session)
     if budget.env_steps:

@@ -59,7 +59,7 @@ class Decision:
     extension: v1.Extension | None = None
 
 
-class Deciding(Protocol):
+class Decider(Protocol):
     """Decides when a training ends."""
 
     def decide(self, members: Sequence[v1.Member]) -> Decision:
@@ -74,7 +74,7 @@ class Deciding(Protocol):
         """
         ...
 
-    def stranded(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
+    def end_at_last_checkpoint(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
         """Return the end of a training that cannot continue, at the last checkpoint that all members have."""
         ...
 
@@ -97,7 +97,7 @@ class CheckpointJudging:
         judge_source: str,
         *,
         most: int,
-        deciding: Deciding | None = None,
+        deciding: Decider | None = None,
     ) -> None:
         self._context = context
         self._number = number
@@ -117,7 +117,7 @@ class CheckpointJudging:
         done = not self._child or self._context.store.done(self._child) or self._context.child_ended(self._child)
         row = self._context.store.assignment(self._assignment)
         members = list(row.assignment.members)
-        new = [entry for entry in evaluated(members, self._most) if entry not in self._started]
+        new = [entry for entry in unjudged_checkpoints(members, self._most) if entry not in self._started]
         decision = self._decision(row, waiting=bool(new) or not done)
         end, extension = decision.end, decision.extension
         if extension is not None and extension.env_steps <= self._granted:
@@ -151,10 +151,10 @@ class CheckpointJudging:
                 return decision
             # It may still do the steps that it has.
             ends = _all_wait(members, granted)
-            return Decision(end=deciding.stranded(members, v1.STOP_REASON_BUDGET) if ends else None)
+            return Decision(end=deciding.end_at_last_checkpoint(members, v1.STOP_REASON_BUDGET) if ends else None)
         if not waiting and _all_wait(members, granted):
             # All that was evaluated was given to a judge, and nothing follows from it.
-            return Decision(end=deciding.stranded(members, v1.STOP_REASON_NOT_JUDGED))
+            return Decision(end=deciding.end_at_last_checkpoint(members, v1.STOP_REASON_NOT_JUDGED))
         return decision
 
     def _affordable(self, row: AssignmentRow, extension: v1.Extension) -> bool:
@@ -217,7 +217,7 @@ def _all_wait(members: Sequence[v1.Member], granted: int) -> bool:
     return bool(alive) and all(any(e.env_step >= granted for e in member.evaluations) for member in alive)
 
 
-def evaluated(members: Sequence[v1.Member], most: int) -> list[tuple[str, int]]:
+def unjudged_checkpoints(members: Sequence[v1.Member], most: int) -> list[tuple[str, int]]:
     """List checkpoints that are neither judged nor the last ones, in order of steps: (member id, env step).
 
     :param most: largest number of environment steps of a member.
@@ -241,15 +241,15 @@ def judge_batch(context: SessionContext, batch: Json) -> None:
         rollouts = {(member, step): _rollouts(members, member, step) for member, step in batch["checkpoints"]}
         keys = [key for group in rollouts.values() for key in group]
         try:
-            judged = judging.judge_by_code(context, assignment, keys, batch["judge"]) if keys else []
+            judged_members = judging.judge_by_code(context, assignment, keys, batch["judge"]) if keys else []
         except DressageError as error:
             message = f"checkpoints could not be judged during training: {error.message}"
             # Once for a training: a judge that fails on one batch fails on the next.
             key = f"checkpoints-not-judged/{assignment}"
             context.store.warn("CHECKPOINTS_NOT_JUDGED", message, iteration=number, key=key)
         else:
-            _emit_judgments(context, number, judged, set(rollouts))
-            board.write(context, judged)
+            _emit_judgments(context, number, judged_members, set(rollouts))
+            board.write(context, judged_members)
         context.store.mark(ident)
 
     try:
@@ -273,6 +273,6 @@ def _emit_judgments(
                 continue
             if any(aggregate.is_judged(rollout) for rollout in evaluation.rollouts):
                 pooled = aggregate.checkpoint_judgment(member, evaluation, threshold=context.spec.pass_threshold)
-                judged = ev.Judged(subject=member.name, judgment=pooled, env_step=evaluation.env_step)
+                event = ev.Judged(subject=member.name, judgment=pooled, env_step=evaluation.env_step)
                 key = f"judged/{member.name}@{evaluation.env_step}"
-                context.store.emit(ev.Event(judged=judged), iteration=number, key=key)
+                context.store.emit(ev.Event(judged=event), iteration=number, key=key)

@@ -27,7 +27,7 @@ from google.protobuf.message import Message
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import AgentClient, JudgeClient, RendererClient
-from dressage_orchestrator.database.engine import Database, DatabaseLost, Fenced
+from dressage_orchestrator.database.engine import Database, DatabaseLost, ExecutorFenced
 from dressage_orchestrator.database.store import SessionStore
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.lifecycle.outcome import Cancelled, Exhausted, Interrupted
@@ -88,7 +88,7 @@ class Engine:
                 raise Interrupted
             try:
                 return work()
-            except Fenced:
+            except ExecutorFenced:
                 raise Interrupted from None
             except DatabaseLost as lost:
                 structlog.get_logger("dressage.workflow").warning("the database is unavailable", error=lost.message)
@@ -114,7 +114,7 @@ class SessionContext:
         self.store = SessionStore(engine.database, session, epoch, retry=engine.retry)
         self._children = dict(children or {})
         self._generation = engine.wakeups.hold(session)
-        self._seen = engine.wakeups.look(session)
+        self._wakeup_state = engine.wakeups.look(session)
         self._replayed = False
         self._effects: list[Callable[[], object]] = []
         self._mismatched = False
@@ -131,7 +131,7 @@ class SessionContext:
         self.environment = self.spec.environment.removeprefix("environments/")
 
     @property
-    def replayed(self) -> bool:
+    def is_replay(self) -> bool:
         """Whether the latest step returned its recorded result."""
         return self._replayed
 
@@ -168,11 +168,10 @@ class SessionContext:
                 self.store.together(apply)
             return work()
 
-        def recorded() -> Json:
+        def run() -> Json:
             self._replayed = False
-            self._seen = self.engine.wakeups.look(
-                self.session
-            )  # before the read: `call` looks again after later changes
+            # Before the read: `call` looks again after later changes.
+            self._wakeup_state = self.engine.wakeups.look(self.session)
             reason = None if final else self.store.cancel_reason()
             result = self._result(name, all_of_it) if reason is None else {"cancelled": reason}
             self.engine.retry(self.engine.database.sync)  # before the record of the step, which is synced too
@@ -180,7 +179,7 @@ class SessionContext:
 
         # DBOS does not call `recorded` if it has the step's result; this then stays True.
         self._replayed = True
-        result = self._recorded(lambda: DBOS.run_step({"name": name}, lambda: self.engine.retry(recorded)), recorded)
+        result = self._run_step(lambda: DBOS.run_step({"name": name}, lambda: self.engine.retry(run)), run)
         # Raised outside of the step: DBOS records what the step returns, and a result replays the same way each time.
         if "cancelled" in result:
             raise Cancelled(result["cancelled"])
@@ -190,7 +189,7 @@ class SessionContext:
             raise _decode(result["error"])
         return result["value"]
 
-    def _recorded(self, run: Callable[[], Json], unrecorded: Callable[[], Json]) -> Json:
+    def _run_step(self, run: Callable[[], Json], unrecorded: Callable[[], Json]) -> Json:
         """Run a step on DBOS; without a record after the history of the workflow turned out to be of other steps.
 
         :raises HistoryMismatch: when it turns out now.
@@ -228,7 +227,7 @@ class SessionContext:
         except Exhausted as exhausted:
             return {"exhausted": {"message": exhausted.message, "reason": exhausted.reason}}
         # Not results of the step: recorded, an outage of the database would fail the session.
-        except (DatabaseLost, Fenced):
+        except (DatabaseLost, ExecutorFenced):
             raise
         except errors.DressageError as error:
             return {"error": _encode(error)}
@@ -251,10 +250,10 @@ class SessionContext:
         """
         allowed = seconds if seconds is not None else 2 * self.engine.settings.call_seconds
         deadline = time.monotonic() + allowed
-        wakeups, seen = self.engine.wakeups, self._seen
+        wakeups, state = self.engine.wakeups, self._wakeup_state
         # In a new context: tasks that the coroutine starts, for example of a trainer, must not inherit this workflow, or their
         # calls of DBOS would be recorded as its steps.
-        future = contextvars.Context().run(asyncio.run_coroutine_threadsafe, _awaited(work), self.engine.loop)
+        future = contextvars.Context().run(asyncio.run_coroutine_threadsafe, _await(work), self.engine.loop)
         # The end of a call wakes its session alone: polls of a thousand waiting calls kept the cores busy.
         future.add_done_callback(lambda _: wakeups.stir((self.session,)))
         try:
@@ -264,17 +263,17 @@ class SessionContext:
                     raise Interrupted
                 if future.done():
                     return future.result()
-                left = deadline - time.monotonic()
-                if left < 0:
+                remaining = deadline - time.monotonic()
+                if remaining < 0:
                     raise errors.DeadlineExceeded(f"a call took more than {allowed:g} s", reason="CALL_TOO_SLOW")
-                before, seen = seen, wakeups.look(self.session)
+                before, state = state, wakeups.look(self.session)
                 # A read only after a change: a poll for each waiting call grew with the number of sessions.
-                if seen != before and not through_cancel:
+                if state != before and not through_cancel:
                     reason = self.store.cancel_reason()
                     if reason is not None:
                         raise Cancelled(reason)
                 wakeups.rest(
-                    self.session, seen, seconds=min(left, _LONGEST_REST_SECONDS), until=lambda _: future.done()
+                    self.session, state, seconds=min(remaining, _LONGEST_REST_SECONDS), until=lambda _: future.done()
                 )
         finally:
             future.cancel()
@@ -306,7 +305,7 @@ class SessionContext:
             with SetWorkflowID(f"{self.session}:{self.epoch}:{ident}"):
                 DBOS.start_workflow(self._children[kind], self.session, self.epoch, *arguments)
 
-        self._recorded(start, lambda: None)
+        self._run_step(start, lambda: None)
 
     def child_ended(self, ident: str) -> bool:
         """Whether the child workflow has ended, with or without an error. Only inside a step."""
@@ -329,7 +328,7 @@ class SessionContext:
         self.put_text(number, name, json.dumps(plain, indent=2, sort_keys=True) + "\n", synced=synced)
 
 
-async def _awaited(work: Awaitable[T]) -> T:
+async def _await(work: Awaitable[T]) -> T:
     return await work
 
 

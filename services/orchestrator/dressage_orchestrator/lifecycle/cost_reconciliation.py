@@ -26,7 +26,7 @@ _REPLY = re.compile(r"/\d+-\d+\.json$")
 
 
 @dataclass(frozen=True)
-class Uncounted:
+class UncountedCost:
     """Cost that was not counted.
 
     :param session: of the whole session; with 0 requests if all replies were counted.
@@ -37,7 +37,7 @@ class Uncounted:
     iterations: Mapping[int, v1.Cost]
 
 
-def uncounted(store: ArtifactStore, session: v1.Session, iterations: Sequence[v1.Iteration] = ()) -> Uncounted:
+def uncounted_cost(store: ArtifactStore, session: v1.Session, iterations: Sequence[v1.Iteration] = ()) -> UncountedCost:
     """Compute the cost of journalled replies that were not counted.
 
     The journal is read only if it contains more replies than were counted. Dollars are not set if one price is unknown.
@@ -46,7 +46,7 @@ def uncounted(store: ArtifactStore, session: v1.Session, iterations: Sequence[v1
     :raises DressageError: errors of the store.
     """
     if not is_language_model(session.spec.model):
-        return Uncounted(v1.Cost(), {})
+        return UncountedCost(v1.Cost(), {})
     keys = [entry.key for entry in store.list(f"{session.name}/llm/") if _REPLY.search(entry.key)]
     prices: dict[str, v1.Cost] = {}
     of_iterations = {}
@@ -55,7 +55,7 @@ def uncounted(store: ArtifactStore, session: v1.Session, iterations: Sequence[v1
         missing = _missing(store, own, iteration.cost, prices)
         if missing.requests:
             of_iterations[iteration.number] = missing
-    return Uncounted(_missing(store, keys, session.cost, prices), of_iterations)
+    return UncountedCost(_missing(store, keys, session.cost, prices), of_iterations)
 
 
 def _iteration_of(key: str) -> int:
@@ -85,15 +85,15 @@ def _missing(store: ArtifactStore, keys: Sequence[str], counted: v1.Cost, prices
     return missing
 
 
-def uncounted_of(context: SessionContext) -> Uncounted:
-    """`uncounted` of a session; no cost if its journal cannot be read, because the session ends nevertheless."""
+def uncounted_cost_of(context: SessionContext) -> UncountedCost:
+    """`uncounted_cost` of a session; no cost if its journal cannot be read, because the session ends nevertheless."""
     try:
-        return uncounted(context.engine.store, context.store.get(), context.store.iterations())
+        return uncounted_cost(context.engine.store, context.store.get(), context.store.iterations())
     except (DressageError, OSError) as error:
         context.log.warning(
             "the journal cannot be read; costs of interrupted attempts are not counted", error=str(error)
         )
-        return Uncounted(v1.Cost(), {})
+        return UncountedCost(v1.Cost(), {})
 
 
 def warning_of(cost: v1.Cost) -> ev.Warning:

@@ -130,8 +130,8 @@ def _judge_by_video(
         context.store.warn("VIDEO_NOT_JUDGED", message, iteration=parts.iteration, key=f"notices/{assignment}")
     for entry in answer.rollouts:
         add_cost(total, entry.judgment.cost)
-    seen = sum(entry.judgment.video_rollouts for entry in answer.rollouts)
-    return VideoOutcome(total, "" if seen else "; ".join(notices)[:1000], len(deciding) - seen)
+    video_rollouts = sum(entry.judgment.video_rollouts for entry in answer.rollouts)
+    return VideoOutcome(total, "" if video_rollouts else "; ".join(notices)[:1000], len(deciding) - video_rollouts)
 
 
 def pool_members(context: SessionContext, assignment: str, *, without_video: str = "") -> list[v1.Member]:
@@ -141,11 +141,11 @@ def pool_members(context: SessionContext, assignment: str, *, without_video: str
     """
     threshold = context.spec.pass_threshold
     members = context.store.members(assignment)
-    judged = {member.name: aggregate.member_judgment(member, threshold=threshold) for member in members}
-    for judgment in judged.values():
+    judgments = {member.name: aggregate.member_judgment(member, threshold=threshold) for member in members}
+    for judgment in judgments.values():
         if without_video and not judgment.video_rollouts:
             judgment.without_video = without_video
-    pooled = context.store.judge_members(assignment, judged)
+    pooled = context.store.judge_members(assignment, judgments)
     board.write(context, pooled)
     return pooled
 
@@ -161,10 +161,10 @@ def announce(
 ) -> None:
     """Append the events of the members' judgments and of the total judgment, once. In a step."""
     for member in members:
-        judged = ev.Judged(subject=member.name, judgment=member.judgment)
-        context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{member.name}")
-    judged = ev.Judged(subject=subject, judgment=whole)
-    context.store.emit(ev.Event(judged=judged), iteration=number, key=f"judged/{assignment}")
+        event = ev.Judged(subject=member.name, judgment=member.judgment)
+        context.store.emit(ev.Event(judged=event), iteration=number, key=f"judged/{member.name}")
+    event = ev.Judged(subject=subject, judgment=whole)
+    context.store.emit(ev.Event(judged=event), iteration=number, key=f"judged/{assignment}")
 
 
 def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.ValueType) -> list[str]:
@@ -173,8 +173,8 @@ def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.V
     for member in members:
         if not member.evaluations:
             continue
-        judged = [entry for entry in member.evaluations if aggregate.checkpoint_score(entry) is not None]
-        best = max(judged, key=lambda entry: aggregate.checkpoint_score(entry) or 0.0, default=None)
+        checkpoints = [entry for entry in member.evaluations if aggregate.checkpoint_score(entry) is not None]
+        best = max(checkpoints, key=lambda entry: aggregate.checkpoint_score(entry) or 0.0, default=None)
         last = aggregate.deciding(member)
         if selection == v1.VIDEO_JUDGING_ALL:
             chosen += [rollout.artifact for rollout in last.rollouts]
@@ -202,5 +202,5 @@ def _request(context: SessionContext, rollouts: Sequence[str], judge_source: str
 
 
 def _record(context: SessionContext, assignment: str, answer: judge_pb.JudgeResponse) -> list[v1.Member]:
-    judged = {entry.rollout: entry.judgment for entry in answer.rollouts if entry.judgment.verdicts}
-    return context.store.record_verdicts(assignment, judged)
+    judgments = {entry.rollout: entry.judgment for entry in answer.rollouts if entry.judgment.verdicts}
+    return context.store.record_verdicts(assignment, judgments)

@@ -69,16 +69,16 @@ def lessons(iterations: Sequence[v1.Iteration]) -> list[TieredLesson]:
 
     :param iterations: in order.
     """
-    held: list[TieredLesson] = []
+    entries: list[TieredLesson] = []
     for iteration in iterations:
         for update in iteration.lesson_updates:
-            held = [_updated(entry, update) for entry in held]
+            entries = [_update(entry, update) for entry in entries]
         if iteration.lesson.strip():
-            held = _taught(held, iteration)
-    held = [_tested(entry, iterations) for entry in held]
-    held.sort(key=lambda entry: (entry.tier, -entry.number))
-    in_force = [entry for entry in held if entry.tier != pb.Lesson.TIER_RETIRED][:MAX_HELD]
-    return in_force + [entry for entry in held if entry.tier == pb.Lesson.TIER_RETIRED][:MAX_RETIRED]
+            entries = _add(entries, iteration)
+    entries = [_retire_if_refuted(entry, iterations) for entry in entries]
+    entries.sort(key=lambda entry: (entry.tier, -entry.number))
+    in_force = [entry for entry in entries if entry.tier != pb.Lesson.TIER_RETIRED][:MAX_HELD]
+    return in_force + [entry for entry in entries if entry.tier == pb.Lesson.TIER_RETIRED][:MAX_RETIRED]
 
 
 def in_force(iterations: Sequence[v1.Iteration]) -> list[TieredLesson]:
@@ -86,24 +86,24 @@ def in_force(iterations: Sequence[v1.Iteration]) -> list[TieredLesson]:
     return [entry for entry in lessons(iterations) if entry.tier != pb.Lesson.TIER_RETIRED]
 
 
-def _updated(entry: TieredLesson, update: v1.LessonUpdate) -> TieredLesson:
+def _update(entry: TieredLesson, update: v1.LessonUpdate) -> TieredLesson:
     if update.number not in entry.support or update.tier not in TIERS:
         return entry
     return replace(entry, tier=TIERS[update.tier])
 
 
-def _taught(held: list[TieredLesson], iteration: v1.Iteration) -> list[TieredLesson]:
+def _add(entries: list[TieredLesson], iteration: v1.Iteration) -> list[TieredLesson]:
     tier = TIERS.get(iteration.lesson_tier, pb.Lesson.TIER_SOFT)
-    for place, entry in enumerate(held):
+    for place, entry in enumerate(entries):
         if similarity(entry.text, iteration.lesson) >= _SAME:
             support = (*entry.support, iteration.number)
             firmer = pb.Lesson.TIER_HARD if len(support) >= 3 else pb.Lesson.TIER_STRONG
             merged = replace(entry, tier=min(entry.tier, tier, firmer), support=support, text=iteration.lesson.strip())
-            return [*held[:place], merged, *held[place + 1 :]]
-    return [*held, TieredLesson(iteration.number, iteration.lesson.strip(), tier, (iteration.number,))]
+            return [*entries[:place], merged, *entries[place + 1 :]]
+    return [*entries, TieredLesson(iteration.number, iteration.lesson.strip(), tier, (iteration.number,))]
 
 
-def _tested(entry: TieredLesson, iterations: Sequence[v1.Iteration]) -> TieredLesson:
+def _retire_if_refuted(entry: TieredLesson, iterations: Sequence[v1.Iteration]) -> TieredLesson:
     """Retire a SOFT lesson if most iterations that followed from it scored lower than their parents."""
     if entry.tier != pb.Lesson.TIER_SOFT:
         return entry

@@ -56,7 +56,7 @@ def _run(context: SessionContext, method: Method) -> Outcome:
     except Exhausted as exhausted:
         if exhausted.reason in BUDGETS:
             metrics.BUDGET_EXHAUSTED.labels(BUDGETS[exhausted.reason]).inc()
-        outcome = _exhausted(context, exhausted)
+        outcome = _exhaustion_outcome(context, exhausted)
     except Cancelled:
         raise
     except Exception:  # `run_session` distinguishes domain errors and internal errors
@@ -104,9 +104,9 @@ def _plan(context: SessionContext) -> Json:
 
 def _propose(context: SessionContext, number: int, work: MethodSession) -> Proposal:
     if context.epoch > 0:
-        settled = work.restore(number)
-        if settled is not None:
-            return settled
+        proposal = work.restore(number)
+        if proposal is not None:
+            return proposal
     directions = steering.take(context, number)
     if directions.proposal:
         return work.adopt(number, directions)
@@ -116,7 +116,7 @@ def _propose(context: SessionContext, number: int, work: MethodSession) -> Propo
 def _evaluate(context: SessionContext, number: int, work: MethodSession, proposal: Proposal) -> EvaluationResult:
     """Check, evaluate and, if it passes, confirm a proposal."""
     while True:
-        if not proposal.settled:
+        if not proposal.is_checked:
             enter(context, number, v1.PHASE_CHECK)
             proposal = work.check(number, proposal)
             if context.spec.approve_before_evaluation:
@@ -163,7 +163,7 @@ def _finish(context: SessionContext, method: Method, number: int, *, passed: boo
     context.effect(f"finish:{number}", finish)
 
 
-def _exhausted(context: SessionContext, exhausted: Exhausted) -> Outcome:
+def _exhaustion_outcome(context: SessionContext, exhausted: Exhausted) -> Outcome:
     """Outcome of a session with an exhausted budget; a resumed session may have succeeded in an earlier epoch."""
 
     def passed_before() -> bool:
@@ -193,7 +193,7 @@ def _end(context: SessionContext, method: Method, outcome: Outcome, failure: v1.
         context.call(controller.cancel(context.session), through_cancel=True)
     else:
         context.call(controller.release(context.session), through_cancel=True)
-    uncounted = cost_reconciliation.uncounted_of(context)
+    uncounted = cost_reconciliation.uncounted_cost_of(context)
     ending = Ending(
         outcome.state,
         outcome.message,

@@ -124,12 +124,12 @@ class Proposal:
 
     :param text: the proposal as text, which people read and edit.
     :param version: distinguishes an iteration's versions (repairs, a person's edits) in the names of steps.
-    :param settled: whether an earlier epoch checked it and started its evaluation.
+    :param is_checked: whether an earlier epoch checked it and started its evaluation.
     """
 
     text: str
     version: str = "0"
-    settled: bool = False
+    is_checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class EvaluationResult:
 
     :param passed: whether the score reaches the goal.
     :param score: in the unit of the method; None if the evaluation has no score.
-    :param repaired: set instead of a score: a proposal that replaces this one, to check unless it is settled, and to evaluate.
+    :param repaired: set instead of a score: a proposal that replaces this one, to check if it is not checked, and to evaluate.
     """
 
     passed: bool = False
@@ -271,12 +271,12 @@ class Method(Protocol):
         """
         ...
 
-    def seconds(self, spec: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
+    def seconds(self, spec: v1.SessionSpec, estimate: Estimate, *, cores: int, rate: float | None) -> float:
         """Estimate the duration of an iteration; by default from the recorded speed, 0 if there is none.
 
-        :param known: recorded environment steps per second of the estimate's kind; None if there are none.
+        :param rate: recorded environment steps per second of the estimate's kind; None if there are none.
         """
-        return estimate.env_steps / known if known else 0.0
+        return estimate.env_steps / rate if rate else 0.0
 
     async def check_edit(self, spec: v1.SessionSpec, text: str, *, judge: JudgeClient) -> None:
         """Reject a person's proposal that cannot be evaluated; by default none.
@@ -289,11 +289,11 @@ class Method(Protocol):
         """Why the proposal that a spec with defaults contains cannot be trained on a pool of devices; by default nothing."""
         return DeviceObstacle()
 
-    def fill_on_device(self, spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
+    def fill_on_device(self, spec: v1.SessionSpec, *, request: v1.SessionSpec) -> None:
         """Replace defaults by those of a pool of devices; by default none differ.
 
         :param spec: with defaults for a pool of CPU cores.
-        :param given: as the caller wrote it.
+        :param request: as the caller wrote it.
         """
         return
 

@@ -49,12 +49,12 @@ class Wait:
 
     :param warning: reason of the session's warning.
     :param pause: seconds until the next attempt.
-    :param left: seconds that may be waited after it.
+    :param seconds_left: seconds that may be waited after it.
     """
 
     warning: str
     pause: float
-    left: float
+    seconds_left: float
 
 
 def warning_of(error: DressageError) -> str:
@@ -151,7 +151,7 @@ async def patiently(
     context: SessionContext, number: int, session: v1.Session, once: Callable[[], Awaitable[Result]]
 ) -> Result:
     """Return the result of one call, which waits as `call` does. In the event loop of the clients."""
-    left = _seconds_left(context, session)
+    seconds_left = _seconds_left(context, session)
 
     async def report(error: DressageError, wait: Wait) -> None:
         await context.engine.controller.release(context.session)  # the trainer's lease is not held meanwhile
@@ -159,7 +159,10 @@ async def patiently(
         await asyncio.to_thread(_report, context, number, error, wait)
 
     return await through_outages(
-        once, seconds=min(patience(context.spec), left), queue_seconds=min(LONGEST_QUEUE_SECONDS, left), report=report
+        once,
+        seconds=min(patience(context.spec), seconds_left),
+        queue_seconds=min(LONGEST_QUEUE_SECONDS, seconds_left),
+        report=report,
     )
 
 
@@ -177,7 +180,7 @@ def _seconds_left(context: SessionContext, session: v1.Session) -> float:
 
 
 def _report(context: SessionContext, number: int, error: DressageError, wait: Wait) -> None:
-    rest = f"{wait.left:.0f} s" if wait.left < 120 else f"{wait.left / 60:.0f} minutes"
+    rest = f"{wait.seconds_left:.0f} s" if wait.seconds_left < 120 else f"{wait.seconds_left / 60:.0f} minutes"
     next_ = f"the next attempt is in {wait.pause:.0f} s, the last one {rest} later"
     message = f"{error.message.rstrip('.')}. The session waits: {next_}"
     # One event a minute for all concurrent calls.

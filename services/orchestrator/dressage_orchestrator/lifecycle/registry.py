@@ -24,7 +24,7 @@ class Methods:
         self._methods = dict(methods)
 
     @classmethod
-    def installed(cls) -> Methods:
+    def load(cls) -> Methods:
         """Load all registered methods.
 
         :raises FailedPrecondition: when a method cannot be loaded, or two have the same name.

@@ -30,14 +30,14 @@ _BLOCKS = 499
 """Blocks of seeds of a session, before those of the next session's seed."""
 
 
-def target_of(spec: v1.SessionSpec, given: float | None, *, card_target: float | None) -> float:
+def target_of(spec: v1.SessionSpec, target: float | None, *, card_target: float | None) -> float:
     """Return the mean return required to succeed.
 
-    :param given: the target in the settings of the method; None if there is none.
+    :param target: the target in the settings of the method; None if there is none.
     :param card_target: the target of the environment card; None if it has none.
     :raises InvalidArgument: when neither has one.
     """
-    chosen = given if given is not None else card_target
+    chosen = target if target is not None else card_target
     if chosen is None:
         field = f"spec.{spec.WhichOneof('method_spec')}.target"
         environment = spec.environment.removeprefix("environments/")
@@ -90,8 +90,8 @@ def play(
     :raises FailedPrecondition: when the candidate cannot be played.
     """
     seeds = list(states) or report_seeds(episodes)
-    kept = ["worst", "median", "best"] if states else ["median"]
-    task = work.EvaluateAssignment(environment=context.environment, seeds=seeds, kept=kept, profile=profile)
+    labels = ["worst", "median", "best"] if states else ["median"]
+    task = work.EvaluateAssignment(environment=context.environment, seeds=seeds, kept=labels, profile=profile)
     task.options.CopyFrom(context.spec.environment_options)
     if policy is not None:
         task.policy.CopyFrom(policy)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class _Held:
+class _Counters:
     """What the waits for one session share.
 
     :param changed: notified after each change; a condition for each session, so that a change wakes no other session's waits.
@@ -31,50 +31,50 @@ class Wakeups:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[str, _Held] = {}
+        self._counters: dict[str, _Counters] = {}
         self._closed = False
 
     def hold(self, session: str) -> int:
         """Count the session's changes until `release`; returns the generation."""
         with self._lock:
-            held = self._held.setdefault(session, _Held(threading.Condition(self._lock)))
-            held.holders += 1
-            return held.generation
+            counters = self._counters.setdefault(session, _Counters(threading.Condition(self._lock)))
+            counters.holders += 1
+            return counters.generation
 
     def release(self, session: str) -> None:
         """Revert one `hold`; the workflow of the next epoch may have started before that of the last one ends."""
         with self._lock:
-            held = self._held[session]
-            held.holders -= 1
-            if held.holders <= 0:
-                del self._held[session]
+            counters = self._counters[session]
+            counters.holders -= 1
+            if counters.holders <= 0:
+                del self._counters[session]
 
     def wake(self, session: str) -> None:
         """End the waits for a session, if it is held. May be called from any thread."""
         with self._lock:
-            held = self._held.get(session)
-            if held is not None:
-                held.generation += 1
-                held.changed.notify_all()
+            counters = self._counters.get(session)
+            if counters is not None:
+                counters.generation += 1
+                counters.changed.notify_all()
 
     def stir(self, sessions: Iterable[str]) -> None:
         """Have the waits for sessions look whether something has changed. May be called from any thread."""
         with self._lock:
             for session in sessions:
-                held = self._held.get(session)
-                if held is not None:
-                    held.stirs += 1
-                    held.changed.notify_all()
+                counters = self._counters.get(session)
+                if counters is not None:
+                    counters.stirs += 1
+                    counters.changed.notify_all()
 
     def close(self) -> None:
         """End all current and future waits."""
         with self._lock:
             self._closed = True
-            for held in self._held.values():
-                held.changed.notify_all()
+            for counters in self._counters.values():
+                counters.changed.notify_all()
 
-    def wait(self, session: str, seen: int, *, seconds: float, poll: Callable[[], object] | None = None) -> int:
-        """Wait until the generation differs from ``seen``, at most this long; returns the generation.
+    def wait(self, session: str, generation: int, *, seconds: float, poll: Callable[[], object] | None = None) -> int:
+        """Wait until the session's generation differs from ``generation``, at most this long; returns the generation.
 
         :param poll: evaluated after each `stir`; a change of its value also ends the wait.
         """
@@ -82,8 +82,10 @@ class Wakeups:
         state = self.look(session)
         before = poll() if poll is not None else None
         while True:
-            state = self.rest(session, state, seconds=deadline - time.monotonic(), until=lambda now: now[0] != seen)
-            if self._closed or state[0] != seen or time.monotonic() >= deadline:
+            state = self.rest(
+                session, state, seconds=deadline - time.monotonic(), until=lambda now: now[0] != generation
+            )
+            if self._closed or state[0] != generation or time.monotonic() >= deadline:
                 return state[0]
             if poll is not None and poll() != before:
                 return state[0]
@@ -91,27 +93,27 @@ class Wakeups:
     def look(self, session: str) -> tuple[int, int]:
         """Return the numbers of changes and stirs so far, for `rest`."""
         with self._lock:
-            held = self._held.get(session)
-            return (0, 0) if held is None else (held.generation, held.stirs)
+            counters = self._counters.get(session)
+            return (0, 0) if counters is None else (counters.generation, counters.stirs)
 
     def rest(
         self,
         session: str,
-        seen: tuple[int, int],
+        before: tuple[int, int],
         *,
         seconds: float,
         until: Callable[[tuple[int, int]], bool] = lambda now: False,
     ) -> tuple[int, int]:
-        """Wait until something has happened since ``seen``, at most this long; returns what `look` does then.
+        """Wait until something has happened since ``before``, at most this long; returns what `look` does then.
 
         :param until: ends the wait as well if it holds for the numbers of now.
         """
         with self._lock:
-            held = self._held.get(session) or _Held(threading.Condition(self._lock), 0, *seen)
+            counters = self._counters.get(session) or _Counters(threading.Condition(self._lock), 0, *before)
 
-            def happened() -> bool:
-                now = (held.generation, held.stirs)
-                return self._closed or now != seen or until(now)
+            def has_changed() -> bool:
+                now = (counters.generation, counters.stirs)
+                return self._closed or now != before or until(now)
 
-            held.changed.wait_for(happened, max(0.0, seconds))
-            return (held.generation, held.stirs)
+            counters.changed.wait_for(has_changed, max(0.0, seconds))
+            return (counters.generation, counters.stirs)

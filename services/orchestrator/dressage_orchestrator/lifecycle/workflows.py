@@ -47,7 +47,7 @@ class _Process:
     methods: Methods = Methods({})
     running: Counter[str] = Counter()
     """Executions of each workflow. A resumed workflow has two until the earlier one, which no longer owns it, writes."""
-    held: set[str] = set()
+    held_sessions: set[str] = set()
     """Sessions of earlier servers that stay interrupted."""
     lock = threading.Lock()
 
@@ -59,7 +59,7 @@ def _running(session: str, key: str) -> Iterator[Engine]:
     :raises Interrupted: when the server stops, or the session is held.
     """
     engine = _Process.engine
-    if engine is None or engine.stopping.is_set() or session in _Process.held:
+    if engine is None or engine.stopping.is_set() or session in _Process.held_sessions:
         raise Interrupted
     with _Process.lock:
         _Process.running[key] += 1
@@ -137,8 +137,8 @@ class Workflows:
         """Start DBOS and resume all active sessions, or hold them. Blocks during migrations of the database."""
         active = workflows.active(self._engine.database)
         if self._engine.settings.hold and not self._engine.database.shared:
-            held = workflows.active(self._engine.database, queued=True)
-            _Process.held, active = {session for session, _ in held}, []
+            active_sessions = workflows.active(self._engine.database, queued=True)
+            _Process.held_sessions, active = {session for session, _ in active_sessions}, []
         if not self._engine.database.shared:
             workflows.end_downtime(self._engine.database, [session for session, _ in active])
         _Process.engine, _Process.methods = self._engine, self._methods
@@ -151,16 +151,16 @@ class Workflows:
             metrics.WORKFLOW_RECOVERIES.inc()
             self.start(session, epoch)
 
-    def held(self, session: str) -> bool:
+    def is_held(self, session: str) -> bool:
         """Return whether a session of an earlier server stays interrupted."""
-        return session in _Process.held
+        return session in _Process.held_sessions
 
     def release(self, session: str) -> bool:
         """Resume a session that is held; return whether it was."""
         with _Process.lock:
-            if session not in _Process.held:
+            if session not in _Process.held_sessions:
                 return False
-            _Process.held.discard(session)
+            _Process.held_sessions.discard(session)
         for active, epoch in workflows.active(self._engine.database):
             if active == session:
                 workflows.end_downtime(self._engine.database, [session])
@@ -198,7 +198,7 @@ class Workflows:
     def start_pending(self) -> None:
         """Start sessions whose server died after storing them and before starting their workflow."""
         for session, epoch in workflows.waiting(self._engine.database):
-            if not self.held(session):
+            if not self.is_held(session):
                 self.start(session, epoch)
 
     def enqueue(self, tx: Transaction, session: str) -> list[workflows.Epoch]:
@@ -221,7 +221,7 @@ class Workflows:
             self.start(session, epoch)
 
     def _admit(self, tx: Transaction) -> list[workflows.Epoch]:
-        return workflows.admit(tx, self._engine.settings.max_running_sessions, held=_Process.held)
+        return workflows.admit(tx, self._engine.settings.max_running_sessions, held_sessions=_Process.held_sessions)
 
     def check_launched(self) -> None:
         """Check that this server runs workflows.
@@ -271,16 +271,16 @@ class Workflows:
         listed = DBOS.list_workflows(status=list(_LIVE_WORKFLOWS), load_input=False, load_output=False)
         live = {entry.workflow_id for entry in listed}
         for session, epoch in active:
-            if _workflow_id(session, epoch) in live or self.held(session):
+            if _workflow_id(session, epoch) in live or self.is_held(session):
                 continue
-            stored = DBOS.get_workflow_status(_workflow_id(session, epoch))
-            if stored is not None and stored.status not in _LIVE_WORKFLOWS:
-                self._reopen(session, epoch, stored.status)
+            workflow = DBOS.get_workflow_status(_workflow_id(session, epoch))
+            if workflow is not None and workflow.status not in _LIVE_WORKFLOWS:
+                self._reopen(session, epoch, workflow.status)
         pending = DBOS.list_workflows(status="PENDING", executor_id=self._executor, load_input=False, load_output=False)
         idle = {
             entry.workflow_id
             for entry in pending
-            if not self._runs_here(entry.workflow_id) and not self.held(entry.workflow_id.partition(":")[0])
+            if not self._runs_here(entry.workflow_id) and not self.is_held(entry.workflow_id.partition(":")[0])
         }
         for entry in pending:
             if entry.app_version not in (None, APPLICATION_VERSION) and not self._runs_here(entry.workflow_id):
@@ -325,4 +325,4 @@ class Workflows:
         if self._workflow_engine is not None:
             self._workflow_engine.dispose()
         _Process.engine, _Process.methods = None, Methods({})
-        _Process.running, _Process.held = Counter(), set()
+        _Process.running, _Process.held_sessions = Counter(), set()

@@ -80,11 +80,11 @@ def _finding(index: int, entry: Any, problems: list[str]) -> agent_pb.ReviewFind
     if severity not in _SEVERITIES:
         problems.append(f"{path}.severity is {str(severity)[:40]!r}; it must be one of {', '.join(_SEVERITIES)}")
         severity = "warning"
-    known = isinstance(line, int) and not isinstance(line, bool) and 0 < line < _LINES
+    is_line = isinstance(line, int) and not isinstance(line, bool) and 0 < line < _LINES
     return agent_pb.ReviewFinding(
         kind=str(kind),
         severity=str(severity),
-        line=line if known else 0,
+        line=line if is_line else 0,
         message=entry["message"].strip()[:_MESSAGE],
     )
 

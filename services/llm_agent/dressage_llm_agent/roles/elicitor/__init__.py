@@ -38,8 +38,8 @@ class Elicitor(Role[agent_pb.ElicitorTask]):
         data = json_object(text)
         entries = data.get("criteria")
         if not isinstance(entries, list) or not FEWEST <= len(entries) <= MOST:
-            seen = f"{len(entries)} entries" if isinstance(entries, list) else type(entries).__name__
-            raise ReplyProblem(f"'criteria' must be a list of {FEWEST} to {MOST} objects, not {seen}")
+            actual = f"{len(entries)} entries" if isinstance(entries, list) else type(entries).__name__
+            raise ReplyProblem(f"'criteria' must be a list of {FEWEST} to {MOST} objects, not {actual}")
         problems: list[str] = []
         criteria = [_criterion(index, entry, problems) for index, entry in enumerate(entries)]
         titles = [criterion.title.lower() for criterion in criteria]

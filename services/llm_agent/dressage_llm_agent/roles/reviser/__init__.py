@@ -20,7 +20,7 @@ from dressage_llm_agent.roles.reviser.annotations import (
     parse_lesson_updates,
     parse_start,
 )
-from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, offered, parse_hyperparameters, preset_of
+from dressage_llm_agent.roles.reviser.hyperparameters import STEPS, parse_hyperparameters, preset_of, tunable_values
 
 _NUMBER: dict[str, Any] = {"type": "integer", "minimum": 1, "description": "number of an iteration, from 1"}
 
@@ -104,7 +104,7 @@ class Reviser(Role[agent_pb.ReviserTask]):
             iterations_without_improvement=task.iterations_without_improvement,
             rewrite=task.iterations_without_improvement >= STUCK,
             tune=task.tune_hyperparameters,
-            hyperparameters="\n".join(f"- {line}" for line in offered(task)),
+            hyperparameters="\n".join(f"- {line}" for line in tunable_values(task)),
             algorithm=task.algorithm or "ppo",
             discount=preset_of(task).discount,
             may_continue=[past_iteration(m) for m in task.history if m.number in task.may_continue_from],

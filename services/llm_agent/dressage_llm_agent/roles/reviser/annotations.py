@@ -24,11 +24,11 @@ def parse_lesson(text: str) -> tuple[str, str]:
 
 
 def parse_lesson_updates(
-    text: str, known: Sequence[agent_pb.KnownLesson], problems: list[str]
+    text: str, lessons: Sequence[agent_pb.KnownLesson], problems: list[str]
 ) -> list[agent_pb.LessonUpdate]:
     """Return the updates of a section with lines ``number: TIER: reason``; lines without a digit are none."""
     updates = []
-    numbers = {entry.number for entry in known}
+    numbers = {entry.number for entry in lessons}
     for line in text.splitlines():
         if not any(character.isdigit() for character in line):
             continue
@@ -58,9 +58,9 @@ def parse_addressed_notes(text: str, notes: Sequence[str], problems: list[str]) 
         answers = {1: text.strip()}
     missing = [number for number in range(1, len(notes) + 1) if number not in answers]
     if missing:
-        shown = ", ".join(str(number) for number in missing)
+        numbers = ", ".join(str(number) for number in missing)
         problems.append(
-            f"'## Notes' must state in numbered lines how each note is addressed; number {shown} is missing"
+            f"'## Notes' must state in numbered lines how each note is addressed; number {numbers} is missing"
         )
         return []
     return [f"“{_short(note)}”: {answers[number]}" for number, note in enumerate(notes, start=1)]
@@ -88,6 +88,6 @@ def parse_start(text: str, based_on: int, task: agent_pb.ReviserTask, problems: 
     elif choice == "parent":
         number = based_on or max((past.number for past in task.history), default=0)
         if number not in task.may_continue_from:
-            known = ", ".join(map(str, task.may_continue_from))
-            problems.append(f"'## Start': iteration {number} has no policies to continue from, only {known}")
+            choices = ", ".join(map(str, task.may_continue_from))
+            problems.append(f"'## Start': iteration {number} has no policies to continue from, only {choices}")
     return choice == "parent", reason.strip()

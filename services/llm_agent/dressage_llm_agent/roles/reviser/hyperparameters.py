@@ -50,23 +50,23 @@ def preset_of(task: agent_pb.ReviserTask) -> Hyperparameters:
     return preset.sac if task.algorithm == "sac" else preset.ppo
 
 
-def offered(task: agent_pb.ReviserTask) -> list[str]:
+def tunable_values(task: agent_pb.ReviserTask) -> list[str]:
     """Return what a revision may change, each with its range and the value of the preset."""
     preset = preset_of(task)
-    shown = []
+    lines = []
     for name, (low, high, _) in _numbers(task).items():
         if name == STEPS:
             continue
         value = getattr(preset, name)
         meaning = f": {_MEANINGS[name].format(num_envs=preset.num_envs)}" if name in _MEANINGS else ""
-        shown.append(f"{name}, {low:g} to {high:g}, preset {'none' if value is None else format(value, 'g')}{meaning}")
-    shown.append(f"{SIZES}, {_SIZES_FORM}, preset {list(preset.hidden_sizes)}")
+        lines.append(f"{name}, {low:g} to {high:g}, preset {'none' if value is None else format(value, 'g')}{meaning}")
+    lines.append(f"{SIZES}, {_SIZES_FORM}, preset {list(preset.hidden_sizes)}")
     if task.highest_steps:
         now = task.brief.facts.steps_per_member
-        shown.append(
+        lines.append(
             f"{STEPS}, {task.lowest_steps} to {task.highest_steps}, now {now}: how long each seed of all configs trains"
         )
-    return shown
+    return lines
 
 
 def _numbers(task: agent_pb.ReviserTask) -> Mapping[str, _Bounds]:

@@ -23,7 +23,7 @@ _LONGEST = 10
 """Longest episode that may be asked for, as a multiple of the stock environment's."""
 
 
-def offered(task: agent_pb.RewardAuthorTask, card: EnvironmentCard) -> list[str]:
+def requestable_options(task: agent_pb.RewardAuthorTask, card: EnvironmentCard) -> list[str]:
     """Return the options that the author may ask for: the environment has them, and the caller did not set them.
 
     Only the first reward may ask: another environment would change what earlier scores mean.
@@ -46,7 +46,7 @@ def parse_environment(
     if not objects:
         return None
     card = load_card(task.brief.environment)
-    names = offered(task, card)
+    names = requestable_options(task, card)
     try:
         values = json.loads(objects[0])
         if not isinstance(values, dict) or len(objects) > 1:
@@ -86,7 +86,7 @@ class RewardAuthor(Role[agent_pb.RewardAuthorTask]):
             array_names=names,
             subject="reward",
             repair=task.repair if task.HasField("repair") else None,
-            options=offered(task, card),
+            options=requestable_options(task, card),
         )
 
     def parse(self, text: str, task: agent_pb.RewardAuthorTask) -> agent_pb.RewardProposal:

@@ -83,11 +83,11 @@ class Synthesiser(Role[agent_pb.SynthesiserTask]):
             raise ReplyProblem("'criteria' must be a list of objects")
         problems: list[str] = []
         names = {"code": list(_code_criteria(task)), "video": [entry.criterion.title for entry in task.visual_scores]}
-        settled = [
+        criteria = [
             entry
             for source, of_source in names.items()
             for name in of_source
-            if (entry := _settled(source, name, entries, problems)) is not None
+            if (entry := _read_criterion(source, name, entries, problems)) is not None
         ]
         decided_by, reasoning = data.get("decided_by"), data.get("reasoning")
         if decided_by not in _DECIDERS:
@@ -96,12 +96,12 @@ class Synthesiser(Role[agent_pb.SynthesiserTask]):
             problems.append("'reasoning' must say which evidence decided")
         if problems:
             raise ReplyProblem(*problems)
-        means = {source: rubric.status_mean(e.status for e in settled if e.source == source) for source in names}
+        means = {source: rubric.status_mean(e.status for e in criteria if e.source == source) for source in names}
         score = rubric.mean_score(means["code"], means["video"])
         if score is None:
             raise ReplyProblem("every status is unknown; settle at least the criteria of the code from its numbers")
         return agent_pb.Synthesis(
-            score=score, decided_by=str(decided_by), criteria=settled, reasoning=str(reasoning).strip()[:_REASONING]
+            score=score, decided_by=str(decided_by), criteria=criteria, reasoning=str(reasoning).strip()[:_REASONING]
         )
 
 
@@ -110,7 +110,9 @@ def _code_criteria(task: agent_pb.SynthesiserTask) -> dict[str, float]:
     return dict(sorted(task.code_criteria.items())) or {_WHOLE: task.code_score}
 
 
-def _settled(source: str, name: str, entries: list[Any], problems: list[str]) -> agent_pb.SettledCriterion | None:
+def _read_criterion(
+    source: str, name: str, entries: list[Any], problems: list[str]
+) -> agent_pb.SettledCriterion | None:
     identity = (source, name.lower().strip(" .:"))
     for entry in entries:
         if not isinstance(entry, dict):

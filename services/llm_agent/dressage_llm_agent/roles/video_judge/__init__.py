@@ -44,21 +44,21 @@ class VideoJudge(Role[agent_pb.VideoJudgeTask]):
             raise ReplyProblem("'criteria' must be a list of objects")
         problems: list[str] = [] if isinstance(diagnosis, str) else ["'diagnosis' must be a string"]
         by_title = {_plain(entry.get("title")): entry for entry in entries if isinstance(entry, dict)}
-        statuses, seen = [], []
+        statuses, observations = [], []
         for criterion in task.criteria:
             entry = by_title.get(_plain(criterion.title))
             if entry is None:
                 problems.append(f"the criterion {criterion.title!r} is missing")
                 continue
             if entry.get("status") not in STATUSES:
-                shown = str(entry.get("status"))[:40]
+                status = str(entry.get("status"))[:40]
                 expected = ", ".join(STATUSES)
-                problems.append(f"the status of {criterion.title!r} is {shown!r}; it must be one of {expected}")
+                problems.append(f"the status of {criterion.title!r} is {status!r}; it must be one of {expected}")
             statuses.append(str(entry.get("status")))
-            seen.append(str(entry.get("seen") or "")[:_SEEN])
+            observations.append(str(entry.get("seen") or "")[:_SEEN])
         if problems:
             raise ReplyProblem(*problems)
-        return Vote(tuple(statuses), tuple(seen), diagnosis[:_DIAGNOSIS])
+        return Vote(tuple(statuses), tuple(observations), diagnosis[:_DIAGNOSIS])
 
 
 def combine(task: agent_pb.VideoJudgeTask, votes: Sequence[Vote], dialect: Dialect) -> agent_pb.VideoVerdict:
@@ -84,7 +84,7 @@ def combine(task: agent_pb.VideoJudgeTask, votes: Sequence[Vote], dialect: Diale
     for index, criterion in enumerate(task.criteria):
         statuses = [vote.statuses[index] for vote in votes]
         verdict.criteria.add(
-            criterion=criterion, score=status_mean(statuses), statuses=statuses, seen=closest.seen[index]
+            criterion=criterion, score=status_mean(statuses), statuses=statuses, seen=closest.observations[index]
         )
     return verdict
 

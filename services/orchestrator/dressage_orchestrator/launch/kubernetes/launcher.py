@@ -60,13 +60,13 @@ class Runs(Protocol):
         """Record that the attempt starts: a QUEUED run becomes STARTING."""
         ...
 
-    async def abandoned(self, run: str) -> bool:
+    async def is_abandoned(self, run: str) -> bool:
         """Whether the run was cancelled or has failed, so that its trainer has to be stopped."""
         ...
 
 
 @dataclass
-class _Tracked:
+class _TrackedJob:
     """A Job of this installation.
 
     :param created: whether the API server has accepted it.
@@ -126,7 +126,7 @@ class KubernetesLauncher:
         self._on_result = on_result
         self._on_notice = on_notice
         self._hello_seconds = hello_seconds
-        self._tracked: dict[str, _Tracked] = {}
+        self._tracked: dict[str, _TrackedJob] = {}
         self._dirty: set[str] = set()
         self._wake = asyncio.Event()
         self._failed_creations: dict[str, list[str]] = {}
@@ -177,7 +177,7 @@ class KubernetesLauncher:
         name = job_name(self._installation.instance, launch.run, launch.attempt)
         if name in self._tracked:
             return
-        tracked = _Tracked(launch.run, launch.attempt, name, create_seconds=time.monotonic())
+        tracked = _TrackedJob(launch.run, launch.attempt, name, create_seconds=time.monotonic())
         self._tracked[name] = tracked
         tracked.task = self._spawn(self._create(tracked, launch))
 
@@ -222,30 +222,30 @@ class KubernetesLauncher:
     async def close(self) -> None:
         """Stop watching; Jobs continue. A task that does not end within `_STOP_SECONDS` is abandoned and logged."""
         deadline = time.monotonic() + _STOP_SECONDS
-        while left := [task for task in self._tasks if not task.done()]:
+        while running := [task for task in self._tasks if not task.done()]:
             if time.monotonic() > deadline:
-                self._log.error("tasks of the launcher do not end", tasks=len(left))
+                self._log.error("tasks of the launcher do not end", tasks=len(running))
                 break
-            for task in left:
+            for task in running:
                 task.cancel()
             # Repeated, because a task may lose a cancellation that arrives together with the event it waits for.
-            await asyncio.wait(left, timeout=_CANCEL_SECONDS)
+            await asyncio.wait(running, timeout=_CANCEL_SECONDS)
         self._client.close()
 
     def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[assignment]
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._task_finished)
         return task
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _task_finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self._log.error("a task of the launcher failed", exc_info=task.exception())
 
     # Creating and deleting
 
-    async def _create(self, tracked: _Tracked, launch: Launch) -> None:
+    async def _create(self, tracked: _TrackedJob, launch: Launch) -> None:
         pool = self._pools.get(launch.pool)
         if pool is None:
             message = f"pool {launch.pool!r} does not exist; available pools: {', '.join(sorted(self._pools))}"
@@ -285,7 +285,7 @@ class KubernetesLauncher:
             self._log.warning("cannot list the nodes, so GPUs are not checked", pool=name, error=error.message)
             return ""
 
-    async def _delete(self, tracked: _Tracked) -> None:
+    async def _delete(self, tracked: _TrackedJob) -> None:
         tracked.deleting.set()
         if tracked.task is not None and not tracked.task.done():
             await asyncio.wait([tracked.task])  # it may be creating the Job
@@ -302,7 +302,7 @@ class KubernetesLauncher:
         if tracked.name not in self._jobs.items:
             self._tracked.pop(tracked.name, None)
 
-    async def _fail(self, tracked: _Tracked, message: str, *, reason: str, remedy: str) -> None:
+    async def _fail(self, tracked: _TrackedJob, message: str, *, reason: str, remedy: str) -> None:
         """Fail an attempt whose Job cannot be created."""
         tracked.ended = True
         self._tracked.pop(tracked.name, None)
@@ -364,19 +364,19 @@ class KubernetesLauncher:
         if not tracked.observed:
             tracked.observed = True
             # A run that was cancelled while no orchestrator ran has left its Job behind.
-            if job["metadata"].get("deletionTimestamp") is None and await self._runs.abandoned(tracked.run):
+            if job["metadata"].get("deletionTimestamp") is None and await self._runs.is_abandoned(tracked.run):
                 self._spawn(self._delete(tracked))
                 return
         owned = [pod for pod in self._pods.items.values() if _job_of(pod) == name]
         status = observe(job, owned, await self._creation_failures(tracked, owned))
         await self._apply(tracked, status)
 
-    def _track(self, name: str, job: Json) -> _Tracked:
-        tracked = _Tracked(run_of(job), first_attempt_of(job), name, created=True, create_seconds=time.monotonic())
+    def _track(self, name: str, job: Json) -> _TrackedJob:
+        tracked = _TrackedJob(run_of(job), first_attempt_of(job), name, created=True, create_seconds=time.monotonic())
         self._tracked[name] = tracked
         return tracked
 
-    async def _apply(self, tracked: _Tracked, status: JobStatus) -> None:
+    async def _apply(self, tracked: _TrackedJob, status: JobStatus) -> None:
         tracked.attempt = status.attempt
         for notice in status.notices:
             if (notice.attempt, notice.type) not in tracked.reported:
@@ -398,7 +398,7 @@ class KubernetesLauncher:
         if overdue and not await self._runs.hello_received(tracked.run, status.attempt):
             await self._handle_unresponsive(tracked, status)
 
-    async def _handle_unresponsive(self, tracked: _Tracked, status: JobStatus) -> None:
+    async def _handle_unresponsive(self, tracked: _TrackedJob, status: JobStatus) -> None:
         self._log.warning("trainer did not connect", job=tracked.name, run=tracked.run, attempt=status.attempt)
         message = f"no hello within {self._hello_seconds:g} s of its container's start"
         reason = "TRAINER_UNRESPONSIVE"
@@ -419,7 +419,7 @@ class KubernetesLauncher:
             raise
         self._spawn(self._delete(tracked))
 
-    async def _handle_missing_job(self, tracked: _Tracked) -> None:
+    async def _handle_missing_job(self, tracked: _TrackedJob) -> None:
         """Handle a Job that was deleted from the cluster, or that no list since its creation contains."""
         if not tracked.created or (not tracked.observed and self._jobs.lists <= tracked.lists + 1):
             return
@@ -444,7 +444,7 @@ class KubernetesLauncher:
             self._tracked.setdefault(tracked.name, tracked)
             raise
 
-    async def _creation_failures(self, tracked: _Tracked, pods: list[Json]) -> list[str]:
+    async def _creation_failures(self, tracked: _TrackedJob, pods: list[Json]) -> list[str]:
         """Why a Job has no pod. Only events contain the reason; they are read for all Jobs at once, at a bounded rate."""
         now = time.monotonic()
         if pods or now - tracked.create_seconds < _FAILED_CREATION_AFTER_SECONDS:
@@ -455,7 +455,7 @@ class KubernetesLauncher:
                 self._failed_creations = await self._client.failed_creations()
         return self._failed_creations.get(tracked.name, [])
 
-    async def _notify_once(self, tracked: _Tracked, attempt: int, kind: str, message: str) -> None:
+    async def _notify_once(self, tracked: _TrackedJob, attempt: int, kind: str, message: str) -> None:
         if (attempt, kind) not in tracked.reported:
             tracked.reported.add((attempt, kind))
             await self._on_notice(Notice(tracked.run, attempt, kind, message, REMEDIES[kind]))

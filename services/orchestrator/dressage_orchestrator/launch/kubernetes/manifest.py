@@ -68,8 +68,8 @@ class Installation:
     @property
     def selector(self) -> str:
         """Label selector of all Jobs and pods of this installation."""
-        kept = ("app.kubernetes.io/component", "app.kubernetes.io/managed-by", LABEL_INSTANCE)
-        return ",".join(f"{key}={self.labels[key]}" for key in kept)
+        names = ("app.kubernetes.io/component", "app.kubernetes.io/managed-by", LABEL_INSTANCE)
+        return ",".join(f"{key}={self.labels[key]}" for key in names)
 
 
 def job_name(instance: str, run: str, attempt: int) -> str:
@@ -136,10 +136,12 @@ def _failure_policy() -> dict[str, Any]:
 
 
 def _pod_spec(launch: Launch, pool: Pool, installation: Installation) -> dict[str, Any]:
-    volumes: list[dict[str, Any]] = [{"name": "scratch", "emptyDir": _sized(pool.scratch_size, pool.scratch_medium)}]
+    volumes: list[dict[str, Any]] = [
+        {"name": "scratch", "emptyDir": _empty_dir(pool.scratch_size, pool.scratch_medium)}
+    ]
     mounts: list[dict[str, Any]] = [{"name": "scratch", "mountPath": "/tmp"}]
     if pool.shm_size is not None:
-        volumes.append({"name": "shm", "emptyDir": _sized(pool.shm_size, "Memory")})
+        volumes.append({"name": "shm", "emptyDir": _empty_dir(pool.shm_size, "Memory")})
         mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     if pool.ca_config_map:
         volumes.append({"name": "store-ca", "configMap": {"name": pool.ca_config_map}})
@@ -198,7 +200,7 @@ def _trainer_deadline(launch: Launch, pool: Pool) -> float:
     return min(of_pool, launch.deadline_seconds) if launch.deadline_seconds > 0 else of_pool
 
 
-def _sized(size: str, medium: str) -> dict[str, Any]:
+def _empty_dir(size: str, medium: str) -> dict[str, Any]:
     return {"sizeLimit": size, **({"medium": medium} if medium else {})}
 
 

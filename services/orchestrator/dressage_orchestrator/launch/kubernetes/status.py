@@ -131,7 +131,7 @@ def observe(
     token = _token_of(job)
     failures = [failure for pod in ordered if (failure := _pod_failure(run, pod, first, token)) is not None]
     notices = list(failures)
-    ended = _ended(run, first, attempt, job, ordered, failures, token)
+    ended = _attempt_result(run, first, attempt, job, ordered, failures, token)
     stage, waiting = _stage(job, ordered)
     if ended is not None:
         stage = Stage.ENDED
@@ -195,7 +195,7 @@ def _container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((entry for entry in statuses if entry.get("name") == manifest.CONTAINER), {})
 
 
-def _terminated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+def _termination(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     return (_container(pod).get("state") or {}).get("terminated") or {}
 
 
@@ -213,7 +213,7 @@ def _pod_failure(run: str, pod: Mapping[str, Any], first: int, token: str) -> No
     if status.get("phase") != "Failed":
         return None
     attempt = attempt_of(pod, first)
-    ended = _terminated(pod)
+    ended = _termination(pod)
     code = ended.get("exitCode")
     disruption = _conditions(pod).get("DisruptionTarget")
     log = str(ended.get("message") or "")
@@ -280,7 +280,7 @@ def _running_since(pod: Mapping[str, Any]) -> float | None:
     return datetime.fromisoformat(started).timestamp() if started else None
 
 
-def _ended(
+def _attempt_result(
     run: str,
     first: int,
     last: int,
@@ -291,7 +291,7 @@ def _ended(
 ) -> AttemptResult | None:
     conditions = _conditions(job)
     if _is_true(conditions.get("Complete")):
-        log = str(_terminated(ordered[-1]).get("message") or "") if ordered else ""
+        log = str(_termination(ordered[-1]).get("message") or "") if ordered else ""
         message = "exit code 0" + (f"; its log ends with:\n{without_tracebacks(log)}" if log else "")
         return AttemptResult(run, first, ExitKind.DONE, message.replace(token or "\0", "[token]"), last_attempt=last)
     failed = conditions.get("Failed")

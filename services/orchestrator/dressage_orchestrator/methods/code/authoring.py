@@ -17,12 +17,12 @@ from dressage_orchestrator.methods.code.candidates import FAILED_SCORE, Candidat
 from dressage_orchestrator.models import USER
 
 
-def given(text: str) -> list[Candidate]:
+def candidates_of(text: str) -> list[Candidate]:
     """Return a person's policies."""
     return [Candidate(source, USER) for _, source in sorted(sections(text).items())]
 
 
-def written(context: SessionContext, number: int, directions: Directions) -> list[Candidate]:
+def write(context: SessionContext, number: int, directions: Directions) -> list[Candidate]:
     """Return the author's candidates for a round.
 
     :raises Exhausted: when the author has no further policies, or a budget is exhausted.
@@ -94,7 +94,7 @@ def _author(context: SessionContext, number: int, task: agent_pb.PolicyAuthorTas
 
 def _candidate(answer: agent_pb.TaskResult | DressageError, author: str) -> Candidate:
     if isinstance(answer, DressageError):
-        return Candidate("", author).failed(answer.reason, answer.message, unrepairable=True)
+        return Candidate("", author).with_failure(answer.reason, answer.message, unrepairable=True)
     return Candidate(answer.policy.source, answer.model)
 
 

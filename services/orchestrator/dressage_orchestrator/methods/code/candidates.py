@@ -70,7 +70,7 @@ class Candidate:
         """Whether it waits for its evaluation."""
         return self.failure is None and not self.returns
 
-    def failed(self, reason: str, message: str, remedy: str = "", *, unrepairable: bool = False) -> Candidate:
+    def with_failure(self, reason: str, message: str, remedy: str = "", *, unrepairable: bool = False) -> Candidate:
         """Return this candidate with a failure."""
         failure = CandidateFailure(reason or "POLICY_FAILED", message[:_MAX_MESSAGE], remedy)
         return replace(self, failure=failure, unrepairable=unrepairable, returns=(), feedback=())
@@ -120,7 +120,7 @@ def from_message(entry: v1.CodeCandidate, *, author: str) -> Candidate:
     )
     if entry.HasField("failure"):
         failure = entry.failure
-        return candidate.failed(failure.reason, failure.message, failure.remedy, unrepairable=True)
+        return candidate.with_failure(failure.reason, failure.message, failure.remedy, unrepairable=True)
     return candidate
 
 
@@ -130,18 +130,18 @@ def best_of(candidates: Sequence[Candidate]) -> int | None:
     return None if best is None or candidates[best].score == FAILED_SCORE else best
 
 
-def with_duplicates(candidates: Sequence[Candidate], known: dict[str, Candidate]) -> list[Candidate]:
+def with_duplicates(candidates: Sequence[Candidate], results: dict[str, Candidate]) -> list[Candidate]:
     """Give candidates that wait for their evaluation the results of the same source, if there are any.
 
-    :param known: evaluated candidates by source; successful ones, or failed ones of this round.
+    :param results: evaluated candidates by source; successful ones, or failed ones of this round.
     """
     return [
-        _copied(entry, known[entry.source]) if entry.playable and entry.source in known else entry
+        _copy_results(entry, results[entry.source]) if entry.playable and entry.source in results else entry
         for entry in candidates
     ]
 
 
-def _copied(candidate: Candidate, same: Candidate) -> Candidate:
+def _copy_results(candidate: Candidate, same: Candidate) -> Candidate:
     return replace(
         candidate,
         returns=same.returns,

@@ -91,13 +91,13 @@ def _check(
         reports = context.call(
             _reports(context, number, [candidates[index].source for index in fresh]), seconds=math.inf
         )
-        checked = []
+        results = []
         for index, report in zip(fresh, reports, strict=True):
             finished = ev.CheckFinished(subject="policy", ok=report.ok, failures=report.failures)
             context.store.emit(ev.Event(check_finished=finished), iteration=number, key=f"checked/{tag}/{index + 1}")
             candidate = candidates[index]
-            checked.append(candidate if report.ok else candidate.failed(REJECTED, failure_lines(report.failures)))
-        return as_json(checked)
+            results.append(candidate if report.ok else candidate.with_failure(REJECTED, failure_lines(report.failures)))
+        return as_json(results)
 
     current = list(candidates)
     for index, candidate in zip(fresh, from_json(context.step(f"check:{tag}", check)), strict=True):
@@ -138,6 +138,6 @@ def failure_lines(failures: Sequence[ev.CheckFailure]) -> str:
 
 def _line(failure: ev.CheckFailure) -> str:
     line = f" (line {failure.line})" if failure.line else ""
-    seen = f"; seen: {failure.seen}" if failure.seen else ""
-    message = failure.message.rstrip(".") if seen else failure.message
-    return f"{failure.rule}{line}: {message}{seen}"
+    evidence = f"; seen: {failure.seen}" if failure.seen else ""
+    message = failure.message.rstrip(".") if evidence else failure.message
+    return f"{failure.rule}{line}: {message}{evidence}"

@@ -37,7 +37,7 @@ def seeds_of(spec: v1.SessionSpec, number: int) -> list[int]:
     return report.search_seeds(spec, spec.code.episodes, block=number - 1 if spec.code.rotate_seeds else 0)
 
 
-def evaluated(
+def evaluate(
     context: SessionContext, number: int, candidates: Sequence[Candidate], feedback: FeedbackClass, *, tag: str
 ) -> list[Candidate]:
     """Play a round's candidates; repair those that fail, check them again and play them.
@@ -62,12 +62,12 @@ def _play(
 ) -> list[Candidate]:
     """Return the candidates with the results of an assignment; sources with a result are not played again."""
     seeds = seeds_of(context.spec, number)
-    known = {entry.source: entry for entry in candidates if not entry.playable and entry.source}
+    by_source = {entry.source: entry for entry in candidates if not entry.playable and entry.source}
     # Rounds with other seeds are not comparable (decision 0043).
     if not context.spec.code.rotate_seeds:
-        earlier = from_json(context.step(f"known:{tag}", lambda: _known(context, number)))
-        known = {entry.source: entry for entry in earlier} | known
-    current = with_duplicates(candidates, known)
+        earlier = from_json(context.step(f"known:{tag}", lambda: _earlier_results(context, number)))
+        by_source = {entry.source: entry for entry in earlier} | by_source
+    current = with_duplicates(candidates, by_source)
     sources = unplayed_sources(current)
     if sources:
         context.step(f"budget:{tag}", lambda: _check_budget(context, len(sources) * len(seeds)))
@@ -94,7 +94,7 @@ def count_played(context: SessionContext, row: AssignmentRow) -> None:
     context.step(f"count:{row.name}", count)
 
 
-def _known(context: SessionContext, number: int) -> Json:
+def _earlier_results(context: SessionContext, number: int) -> Json:
     """Return the successful candidates of earlier rounds on the same seeds."""
     played = []
     for entry in context.store.iterations():
@@ -149,17 +149,19 @@ def _with_results(candidates: Sequence[Candidate], results: dict[str, v1.Candida
     for index, candidate in enumerate(current):
         if candidate.playable and candidate.source in results:
             current[index] = with_result(candidate, results.pop(candidate.source))
-            known = {candidate.source: current[index]}
-            current[index + 1 :] = with_duplicates(current[index + 1 :], known)
+            by_source = {candidate.source: current[index]}
+            current[index + 1 :] = with_duplicates(current[index + 1 :], by_source)
     return current
 
 
 def with_result(candidate: Candidate, result: v1.CandidateResult) -> Candidate:
     """Return a candidate with the result of its evaluation."""
     if result.HasField("failure"):
-        return candidate.failed(result.failure.reason, result.failure.message, result.failure.remedy)
+        return candidate.with_failure(result.failure.reason, result.failure.message, result.failure.remedy)
     if not result.returns or not all(math.isfinite(value) for value in result.returns):
-        return candidate.failed("NO_FINITE_RETURN", f"the returns are {list(result.returns)}; expected finite numbers")
+        return candidate.with_failure(
+            "NO_FINITE_RETURN", f"the returns are {list(result.returns)}; expected finite numbers"
+        )
     return replace(
         candidate, returns=tuple(result.returns), feedback=tuple(result.feedback), act_seconds=result.act_seconds
     )

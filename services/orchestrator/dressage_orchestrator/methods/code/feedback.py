@@ -55,7 +55,7 @@ class FeedbackClass:
             return ""
         if self._current is None:
             first = _Feedback.of(self._context.step("feedback:write", lambda: asdict(self._write(number))))
-            self._current = self._checked(number, first)
+            self._current = self._pass_check(number, first)
         return self._current.source
 
     def review(self, number: int, results: Sequence[v1.CandidateResult]) -> None:
@@ -67,13 +67,13 @@ class FeedbackClass:
             return
         message = results[0].feedback_failure.message
         failure = ev.CheckFailure(rule=results[0].feedback_failure.reason.lower() or "trajectory", message=message)
-        self._current = self._checked(number, self._repaired(number, self._current, [failure]))
+        self._current = self._pass_check(number, self._repair(number, self._current, [failure]))
 
     def _write(self, number: int) -> _Feedback:
         context = self._context
-        stored = f"{context.iteration_name(1)}/{_FILE}"
-        if context.epoch > 0 and context.engine.store.exists(stored):
-            return _Feedback.of(json.loads(context.engine.store.get(stored)))
+        key = f"{context.iteration_name(1)}/{_FILE}"
+        if context.epoch > 0 and context.engine.store.exists(key):
+            return _Feedback.of(json.loads(context.engine.store.get(key)))
         author = agent_pb.FeedbackAuthorTask(brief=brief(context), horizon=settings.horizon(context.spec))
         task = agent_pb.Task(key=key_of(context, "feedback_author"), feedback_author=author)
         (answer,) = replies(context, number, [task])
@@ -81,7 +81,7 @@ class FeedbackClass:
             return self._without(number, answer.message)
         return _Feedback(answer.feedback.source)
 
-    def _checked(self, number: int, feedback: _Feedback) -> _Feedback:
+    def _pass_check(self, number: int, feedback: _Feedback) -> _Feedback:
         """Return the class after its check and repairs; without a source if it stays broken."""
         context = self._context
         while feedback.source:
@@ -89,7 +89,7 @@ class FeedbackClass:
             report = context.message_step(step, judge_pb.CheckResponse, check)
             if report.ok:
                 break
-            feedback = self._repaired(number, feedback, list(report.failures))
+            feedback = self._repair(number, feedback, list(report.failures))
         context.step(f"feedback:keep:{number}:{feedback.repairs}", lambda: context.put_json(1, _FILE, asdict(feedback)))
         return feedback
 
@@ -105,7 +105,7 @@ class FeedbackClass:
         context.store.emit(ev.Event(check_finished=finished), iteration=number, key=key)
         return report
 
-    def _repaired(self, number: int, feedback: _Feedback, failures: Sequence[ev.CheckFailure]) -> _Feedback:
+    def _repair(self, number: int, feedback: _Feedback, failures: Sequence[ev.CheckFailure]) -> _Feedback:
         turn = feedback.repairs + 1
         step = f"feedback:fix:{number}:{turn}"
         return _Feedback.of(self._context.step(step, lambda: asdict(self._fix(number, feedback, failures))))

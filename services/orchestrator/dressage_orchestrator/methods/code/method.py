@@ -46,9 +46,9 @@ class CodeProposal(Proposal):
     candidates: tuple[Candidate, ...] = ()
 
     @classmethod
-    def of(cls, candidates: Sequence[Candidate], *, settled: bool = False) -> CodeProposal:
+    def of(cls, candidates: Sequence[Candidate], *, is_checked: bool = False) -> CodeProposal:
         """Return the proposal of candidates."""
-        return cls(as_text([entry.source for entry in candidates]), settled=settled, candidates=tuple(candidates))
+        return cls(as_text([entry.source for entry in candidates]), is_checked=is_checked, candidates=tuple(candidates))
 
 
 class CodeMethod(Method):
@@ -114,12 +114,12 @@ class CodeSession(MethodSession):
             author = iteration.author or self._context.spec.model
             return as_json([from_message(entry, author=author) for entry in iteration.code.candidates])
 
-        stored = self._context.step(f"resumed:{number}", look)
-        return None if stored is None else CodeProposal.of(from_json(stored), settled=True)
+        candidates = self._context.step(f"resumed:{number}", look)
+        return None if candidates is None else CodeProposal.of(from_json(candidates), is_checked=True)
 
     def adopt(self, number: int, directions: Directions) -> CodeProposal:
         """Return a person's policies as the only candidates of the round."""
-        return CodeProposal.of(authoring.given(directions.proposal))
+        return CodeProposal.of(authoring.candidates_of(directions.proposal))
 
     def propose(self, number: int) -> CodeProposal:
         """Return the caller's policy, or the author's first candidates."""
@@ -128,22 +128,22 @@ class CodeSession(MethodSession):
             return self.revise(number, Directions())
         author = v1.Iteration(author=USER)
         self._context.step(f"given:{number}", lambda: _update(self._context, number, author, "author"))
-        return CodeProposal.of(authoring.given(source))
+        return CodeProposal.of(authoring.candidates_of(source))
 
     def revise(self, number: int, directions: Directions) -> CodeProposal:
         """Return the author's candidates."""
-        return CodeProposal.of(authoring.written(self._context, number, directions))
+        return CodeProposal.of(authoring.write(self._context, number, directions))
 
     def check(self, number: int, proposal: Proposal) -> CodeProposal:
         """Check and repair all candidates, and record them. Candidates that fail stay, with their failures."""
         assert isinstance(proposal, CodeProposal)
         candidates, tag = list(proposal.candidates), f"{number}:{proposal.version}"
         fresh = [index for index, entry in enumerate(candidates) if entry.playable]
-        checked = checking.pass_checks(self._context, number, candidates, fresh, tag=tag)
-        self._context.step(f"propose:{tag}", lambda: evaluating.record_proposal(self._context, number, checked))
+        reviewed = checking.pass_checks(self._context, number, candidates, fresh, tag=tag)
+        self._context.step(f"propose:{tag}", lambda: evaluating.record_proposal(self._context, number, reviewed))
         if proposal.version != "0":  # a person's text stays as it is, by which the approval recognises it
-            return replace(proposal, candidates=tuple(checked))
-        return CodeProposal.of(checked)
+            return replace(proposal, candidates=tuple(reviewed))
+        return CodeProposal.of(reviewed)
 
     def edit(self, proposal: Proposal, text: str) -> CodeProposal:
         """Return the candidates with a person's edits; a text without headers replaces candidate 1."""
@@ -155,7 +155,7 @@ class CodeSession(MethodSession):
         """Play all candidates on the round's seeds and record the best one."""
         assert isinstance(proposal, CodeProposal)
         context, tag = self._context, f"{number}:{proposal.version}"
-        played = evaluating.evaluated(context, number, proposal.candidates, self._feedback, tag=tag)
+        played = evaluating.evaluate(context, number, proposal.candidates, self._feedback, tag=tag)
         context.step(f"record:{tag}", lambda: evaluating.record_results(context, number, played))
         chosen = best_of(played)
         if chosen is None:
@@ -169,11 +169,11 @@ class CodeSession(MethodSession):
         """Score the round's best policy on selection seeds and, if it reaches the target there, on report seeds."""
         context, target = self._context, settings.target(self._context.spec)
         assert self._winner is not None
-        winner, score = selecting.selected(context, [self._winner])
+        winner, score = selecting.select(context, [self._winner])
         if score < target:
             context.step(f"confirm:{number}", lambda: context.store.confirm(number, score=score))
             return EvaluationResult(score=score)
-        score = selecting.reported(context, winner)
+        score = selecting.play_report(context, winner)
         evaluated = EvaluationResult(score >= target, score)
         if evaluated.passed:
             self._confirmed = evaluated
@@ -186,8 +186,8 @@ class CodeSession(MethodSession):
         winners = selecting.contenders(self._context)
         if not winners:
             return None
-        best = winners[0] if len(winners) == 1 else selecting.selected(self._context, winners)[0]
-        score = selecting.reported(self._context, best)
+        best = winners[0] if len(winners) == 1 else selecting.select(self._context, winners)[0]
+        score = selecting.play_report(self._context, best)
         return EvaluationResult(score >= settings.target(self._context.spec), score)
 
     def deliverable(self) -> Deliverable | None:

@@ -42,7 +42,7 @@ def contenders(context: SessionContext) -> list[Contender]:
     :raises FailedPrecondition: when candidates were evaluated and all failed.
     """
     deliver_last = settings.profile_of(context.spec).deliver_last
-    rounds = context.step("contenders", lambda: _recorded(context))
+    rounds = context.step("contenders", lambda: _read_rounds(context))
     return choose([Contender(**entry) for entry in rounds["winners"]], rounds["passed"], deliver_last=deliver_last)
 
 
@@ -65,7 +65,7 @@ def choose(winners: Sequence[Contender], passed: Sequence[int], *, deliver_last:
     return sorted(distinct.values(), key=lambda entry: (-entry.score, entry.number))[:_MAX_CONTENDERS]
 
 
-def _recorded(context: SessionContext) -> Json:
+def _read_rounds(context: SessionContext) -> Json:
     rounds = [entry for entry in context.store.iterations() if entry.code.candidates]
     winners = [
         {"number": entry.number, "source": entry.code.source, "score": entry.score}
@@ -89,7 +89,7 @@ def _all_failed(code: v1.CodeProposal) -> bool:
     return all(candidate.HasField("failure") for candidate in code.candidates)
 
 
-def selected(context: SessionContext, candidates: Sequence[Contender]) -> tuple[Contender, float]:
+def select(context: SessionContext, candidates: Sequence[Contender]) -> tuple[Contender, float]:
     """Return the contender with the highest mean return on selection seeds, and this mean.
 
     The wall-clock budget does not limit it, as it does not limit the report.
@@ -122,7 +122,7 @@ def _start(context: SessionContext, entry: Contender) -> str:
     return assignments.assign(context, entry.number, ident, work.Assignment(evaluate=task))
 
 
-def reported(context: SessionContext, entry: Contender) -> float:
+def play_report(context: SessionContext, entry: Contender) -> float:
     """Play a contender on report seeds, store its bundle, and record the report; returns its mean return.
 
     :raises FailedPrecondition: when it cannot be played.

@@ -127,12 +127,12 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
     """Return the estimate of a round: the candidates' authors, the reflection, and the episodes."""
     code = spec.code
     calls = 0 if spec.model == TEMPLATE else code.candidates + int(code.reflection) + int(code.feedback)
-    sent, received = _TOKENS_PER_CALL
+    prompt, reply = _TOKENS_PER_CALL
     return Estimate(
         env_steps=code.candidates * code.episodes * episode_steps,
         model_calls=calls,
-        input_tokens=calls * sent,
-        output_tokens=calls * received,
+        input_tokens=calls * prompt,
+        output_tokens=calls * reply,
     )
 
 

@@ -63,17 +63,17 @@ class ControlSearch(SearchSession):
         """Return the search that an earlier epoch started."""
 
         def look() -> Json:
-            stored = self._context.store.iteration(number)
-            ids = [name.rpartition("/")[2] for name in stored.assignments]
+            iteration = self._context.store.iteration(number)
+            ids = [name.rpartition("/")[2] for name in iteration.assignments]
             if GIVEN in ids:
-                return {"values": list(stored.parameters.values)}
+                return {"values": list(iteration.parameters.values)}
             return {"values": None} if any(ident.startswith(f"{STAGE}-") for ident in ids) else None
 
         state = self._context.step(f"resumed:{number}", look)
         if state is None:
             return None
         values = None if state["values"] is None else tuple(state["values"])
-        return Search(self._text(number, values), settled=True, values=values)
+        return Search(self._text(number, values), is_checked=True, values=values)
 
     def adopt(self, number: int, directions: Directions) -> Search:
         """Return a person's parameters."""
@@ -120,7 +120,7 @@ class ControlSearch(SearchSession):
         """Search, and play the best candidate on report seeds whenever it reaches the target."""
         assert isinstance(proposal, Search)
         if proposal.values is not None:
-            return self._evaluate_given(number, proposal.values)
+            return self._evaluate_user_values(number, proposal.values)
         stage, used = 1, 0
         while True:
             state = self._stage(number, stage, used)
@@ -145,7 +145,7 @@ class ControlSearch(SearchSession):
         self._context.step(f"settle:{number}:{stage}", lambda: self._choose(number, latest))
         return True
 
-    def _evaluate_given(self, number: int, values: Values) -> EvaluationResult:
+    def _evaluate_user_values(self, number: int, values: Values) -> EvaluationResult:
         seeds = report.search_seeds(self._context.spec, self._settings.episodes)
 
         def begin() -> None:
@@ -154,16 +154,16 @@ class ControlSearch(SearchSession):
 
         def record(results: dict[str, v1.CandidateResult]) -> Json:
             returns = list(results["1"].returns)
-            stored = self._context.store.iteration(number)
-            if not stored.parameters.candidates:
+            iteration = self._context.store.iteration(number)
+            if not iteration.parameters.candidates:
                 report.count(self._context, evaluated=1, episodes=len(returns), cache_hits=0, key=f"{number}:{GIVEN}")
-            del stored.parameters.candidates[:]
-            stored.parameters.candidates.add(values=values, origin=USER, mean_return=mean(returns), returns=returns)
-            stored.parameters.chosen, stored.parameters.episodes = 1, len(returns)
-            stored.score = mean(returns)
-            self._record(number, stored, ["parameters", "score"])
-            self._context.store.set_best(number, v1.Session(), score=stored.score)
-            return self._outcome(number, values, chosen=1, score=stored.score)
+            del iteration.parameters.candidates[:]
+            iteration.parameters.candidates.add(values=values, origin=USER, mean_return=mean(returns), returns=returns)
+            iteration.parameters.chosen, iteration.parameters.episodes = 1, len(returns)
+            iteration.score = mean(returns)
+            self._record(number, iteration, ["parameters", "score"])
+            self._context.store.set_best(number, v1.Session(), score=iteration.score)
+            return self._outcome(number, values, chosen=1, score=iteration.score)
 
         self._context.step(f"start:{number}:{GIVEN}", begin)
         outcome = Outcome.of(self._finish(number, GIVEN, f"record:{number}", record))
@@ -201,13 +201,13 @@ class ControlSearch(SearchSession):
         :raises Exhausted: for none.
         """
         self._require_budget(episodes=self._settings.episodes)
-        left = spec.candidates_of(self._settings) - used
+        remaining = spec.candidates_of(self._settings) - used
         session = self._context.store.get()
         if session.spec.budget.env_steps:
             steps = self._settings.episodes * self._horizon
-            left = min(left, (session.spec.budget.env_steps - session.env_steps) // steps)
+            remaining = min(remaining, (session.spec.budget.env_steps - session.env_steps) // steps)
         budget.require(session, now=self._context.store.now())
-        return int(left)
+        return int(remaining)
 
     def _assignment(self, number: int, stage: int, candidates: int) -> work.SearchAssignment:
         settings = self._settings
@@ -233,8 +233,8 @@ class ControlSearch(SearchSession):
 
     def _record_stage(self, number: int, stage: int, result: v1.SearchResult, used: int) -> Json:
         """Record a stage; return the outcomes of the iteration so far and of this stage. Only inside a step."""
-        stored = self._context.store.iteration(number)
-        proposal = stored.parameters
+        iteration = self._context.store.iteration(number)
+        proposal = iteration.parameters
         if len(proposal.candidates) < stage:  # otherwise an earlier epoch, or this step before a crash, recorded it
             key = f"{number}:{stage}"
             report.count(self._context, evaluated=result.evaluated, episodes=result.episodes, cache_hits=0, key=key)
@@ -242,11 +242,11 @@ class ControlSearch(SearchSession):
                 values=self._values(result), origin=self._settings.search, mean_return=result.best_score
             )
             proposal.episodes += result.episodes
-            proposal.search.CopyFrom(_merged(proposal.search, result))
+            proposal.search.CopyFrom(_merge(proposal.search, result))
             best = max(range(stage), key=lambda index: (proposal.candidates[index].mean_return, -index))
-            self._set_chosen(stored, best + 1)
-            self._record(number, stored, ["parameters", "score"])
-            self._context.store.set_best(number, v1.Session(), score=stored.score)
+            self._set_chosen(iteration, best + 1)
+            self._record(number, iteration, ["parameters", "score"])
+            self._context.store.set_best(number, v1.Session(), score=iteration.score)
         latest = proposal.candidates[stage - 1]
         reached = latest.mean_return >= self._target
         chosen = proposal.chosen
@@ -254,7 +254,7 @@ class ControlSearch(SearchSession):
             "evaluated": used + result.evaluated,
             "reached": reached,
             "latest": self._outcome(number, tuple(latest.values), chosen=stage, score=latest.mean_return),
-            "outcome": self._outcome(number, tuple(proposal.values), chosen=chosen, score=stored.score),
+            "outcome": self._outcome(number, tuple(proposal.values), chosen=chosen, score=iteration.score),
         }
 
     def _values(self, result: v1.SearchResult) -> Values:
@@ -263,17 +263,17 @@ class ControlSearch(SearchSession):
         return tuple(result.best_parameters)
 
     @staticmethod
-    def _set_chosen(stored: v1.Iteration, chosen: int) -> None:
-        candidate = stored.parameters.candidates[chosen - 1]
-        stored.parameters.chosen = chosen
-        stored.parameters.values[:] = candidate.values
-        stored.score = candidate.mean_return
+    def _set_chosen(iteration: v1.Iteration, chosen: int) -> None:
+        candidate = iteration.parameters.candidates[chosen - 1]
+        iteration.parameters.chosen = chosen
+        iteration.parameters.values[:] = candidate.values
+        iteration.score = candidate.mean_return
 
     def _choose(self, number: int, latest: Outcome) -> None:
         """Record the candidate that reached the target on report seeds as the iteration's. Only inside a step."""
-        stored = self._context.store.iteration(number)
-        self._set_chosen(stored, latest.chosen)
-        self._record(number, stored, ["parameters", "score"])
+        iteration = self._context.store.iteration(number)
+        self._set_chosen(iteration, latest.chosen)
+        self._record(number, iteration, ["parameters", "score"])
 
     def _record_cut(self, number: int, stage: int, name: str, used: int) -> None:
         row: AssignmentRow = self._context.store.assignment(name)
@@ -295,7 +295,7 @@ class ControlSearch(SearchSession):
         )
 
 
-def _merged(before: v1.SearchResult, added: v1.SearchResult) -> v1.SearchResult:
+def _merge(before: v1.SearchResult, added: v1.SearchResult) -> v1.SearchResult:
     """Return the result of two stages as one; improvements of the second one are counted from its start."""
     merged = v1.SearchResult()
     merged.CopyFrom(before)

@@ -86,7 +86,7 @@ def rollout(
     :param observations: number of discrete observations; 0 for others.
     """
     states = _states(trajectory, observations)
-    steps_shown = _chosen(trajectory, bound)
+    steps_shown = _select_steps(trajectory, bound)
     lines = [f"{title}: return {_number(trajectory.stock_return)}, {trajectory.num_steps} steps"]
     before = -1
     for step in steps_shown:
@@ -111,7 +111,7 @@ def decisive_steps(trajectory: Trajectory, count: int) -> list[int]:
     return sorted(int(step) for step in ranked if surprise[step] > 0)
 
 
-def _chosen(trajectory: Trajectory, bound: Bound | None) -> list[int]:
+def _select_steps(trajectory: Trajectory, bound: Bound | None) -> list[int]:
     steps = trajectory.num_steps
     if bound is None or steps <= bound.steps:
         return list(range(steps))
@@ -214,9 +214,9 @@ class EvidenceReader:
         if self._variant.statistics:
             optimum = settings.optimum if settings.HasField("optimum") else None
             parts["statistics"] = statistics(result.returns, result.lengths, optimum=optimum)
-        ends = ENDS if len(self._variant.kept) > 1 else None
-        for label in self._variant.kept:
-            bound = ends or (ROLLOUT if self._profile.bounded else WHOLE)
+        ends = ENDS if len(self._variant.rollout_labels) > 1 else None
+        for label in self._variant.rollout_labels:
+            bound = ends or (ROLLOUT if self._profile.is_bounded else WHOLE)
             parts[label] = self._rollout(result, label, bound=bound, rewards=self._variant.rewards)
         return join_sections(parts)
 
@@ -226,7 +226,7 @@ class EvidenceReader:
         if trial is None:
             return ""
         result = self._earlier(trial, history)
-        bound = ROLLOUT if self._profile.bounded else WHOLE
+        bound = ROLLOUT if self._profile.is_bounded else WHOLE
         return "" if result is None else self._rollout(result, self._variant.trace, bound=bound, rewards=True)
 
     def excerpt(self, trial: Trial) -> str:
@@ -234,7 +234,7 @@ class EvidenceReader:
         key = (trial.iteration, trial.number)
         if key not in self._excerpts:
             result = self._result(trial.iteration, trial)
-            whole = not self._profile.bounded and self._variant.trace == FIRST
+            whole = not self._profile.is_bounded and self._variant.trace == FIRST
             bound = WHOLE if whole else EXCERPT
             text = "" if result is None else self._rollout(result, self._variant.trace, bound=bound, rewards=False)
             self._excerpts[key] = text

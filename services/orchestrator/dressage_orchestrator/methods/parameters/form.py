@@ -86,7 +86,7 @@ class Form:
             raise InvalidArgument(field=field, value=f"{len(values)} numbers", expected=expected)
         for index, value in enumerate(values):
             if not self._allows(value):
-                raise InvalidArgument(field=f"{field}[{index}]", value=value, expected=self._expected())
+                raise InvalidArgument(field=f"{field}[{index}]", value=value, expected=self._value_description())
         return tuple(float(value) for value in values)
 
     def _allows(self, value: float) -> bool:
@@ -96,7 +96,7 @@ class Form:
             return value == int(value) and 0 <= value < self.choices
         return not (self.enforced and self.range) or abs(value) <= self.range + _TINY
 
-    def _expected(self) -> str:
+    def _value_description(self) -> str:
         if self.choices:
             return f"an action, an integer from 0 to {self.choices - 1}"
         if self.enforced and self.range:

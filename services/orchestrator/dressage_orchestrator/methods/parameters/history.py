@@ -21,7 +21,7 @@ class Trial:
 
     :param iteration: number of its iteration.
     :param number: number of the candidate in its iteration, from 1.
-    :param kept: whether the iteration kept it.
+    :param is_kept: whether the iteration kept it.
     """
 
     values: Values
@@ -30,7 +30,7 @@ class Trial:
     iteration: int
     number: int
     origin: str
-    kept: bool
+    is_kept: bool
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class History:
         chosen = [
             trial
             for trial in self.trials
-            if (trial.origin == WARMUP or losers or trial.kept) and (not until or trial.iteration <= until)
+            if (trial.origin == WARMUP or losers or trial.is_kept) and (not until or trial.iteration <= until)
         ]
         return chosen[-LIMIT:]
 
     @property
     def latest(self) -> Trial | None:
         """The candidate that the latest iteration kept; None before the first."""
-        return next((trial for trial in reversed(self.trials) if trial.kept), None)
+        return next((trial for trial in reversed(self.trials) if trial.is_kept), None)
 
 
 def read(iterations: Sequence[v1.Iteration], *, before: int) -> History:
@@ -71,11 +71,11 @@ def read(iterations: Sequence[v1.Iteration], *, before: int) -> History:
             chosen = iteration.parameters.chosen
             for number, candidate in enumerate(iteration.parameters.candidates, start=1):
                 if candidate.returns and (iteration.number < before or candidate.origin == WARMUP):
-                    trials.append(_trial(iteration.number, number, candidate, kept=number == chosen))
+                    trials.append(_trial(iteration.number, number, candidate, is_kept=number == chosen))
     return History(trials)
 
 
-def _trial(iteration: int, number: int, candidate: v1.ParameterCandidate, *, kept: bool) -> Trial:
+def _trial(iteration: int, number: int, candidate: v1.ParameterCandidate, *, is_kept: bool) -> Trial:
     return Trial(
         values=tuple(candidate.values),
         mean=candidate.mean_return,
@@ -83,5 +83,5 @@ def _trial(iteration: int, number: int, candidate: v1.ParameterCandidate, *, kep
         iteration=iteration,
         number=number,
         origin=candidate.origin,
-        kept=kept,
+        is_kept=is_kept,
     )

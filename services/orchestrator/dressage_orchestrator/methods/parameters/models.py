@@ -57,7 +57,7 @@ class Candidates(Proposal):
     :param explanations: for each candidate, the model's explanation.
     :param notes: notes of people for this iteration.
     :param rebase: last iteration whose candidates prompts show; 0: all.
-    :param recorded: whether the iteration has them; a person's are recorded by the check.
+    :param is_recorded: whether the iteration has them; a person's are recorded by the check.
     """
 
     values: tuple[Values, ...] = ()
@@ -67,7 +67,7 @@ class Candidates(Proposal):
     evidence_tokens: int = 0
     notes: tuple[str, ...] = ()
     rebase: int = 0
-    recorded: bool = False
+    is_recorded: bool = False
 
 
 class ModelSearch(SearchSession):
@@ -91,23 +91,23 @@ class ModelSearch(SearchSession):
         """Return the candidates whose evaluation an earlier epoch started."""
 
         def look() -> Json:
-            stored = self._context.store.iteration(number)
-            begun = any(name.rpartition("/")[2] in (FIRST, SECOND) for name in stored.assignments)
-            first = [entry for entry in stored.parameters.candidates if entry.origin != WARMUP]
+            iteration = self._context.store.iteration(number)
+            begun = any(name.rpartition("/")[2] in (FIRST, SECOND) for name in iteration.assignments)
+            first = [entry for entry in iteration.parameters.candidates if entry.origin != WARMUP]
             if not first or not (begun or first[0].returns):
                 return None
             count = 2 if self._variant.second == "independent" else 1
             return {
                 "values": [list(entry.values) for entry in first[:count]],
                 "duplicates": [entry.duplicate_of for entry in first[:count]],
-                "author": stored.author,
-                "notes": list(stored.notes),
+                "author": iteration.author,
+                "notes": list(iteration.notes),
             }
 
         row = self._context.step(f"resumed:{number}", look)
         if row is None:
             return None
-        return self._candidates(row, settled=True)
+        return self._candidates(row, is_checked=True)
 
     def adopt(self, number: int, directions: Directions) -> Candidates:
         """Return a person's parameters."""
@@ -121,11 +121,11 @@ class ModelSearch(SearchSession):
         data = self._context.step(f"propose:{number}", lambda: self._propose(number, directions))
         return self._candidates(data)
 
-    def _candidates(self, data: Json, *, settled: bool = False) -> Candidates:
+    def _candidates(self, data: Json, *, is_checked: bool = False) -> Candidates:
         values = tuple(tuple(entry) for entry in data["values"])
         return Candidates(
             text=as_text(values[0]),
-            settled=settled,
+            is_checked=is_checked,
             values=values,
             duplicates=tuple(data.get("duplicates", ())),
             author=data["author"],
@@ -133,7 +133,7 @@ class ModelSearch(SearchSession):
             evidence_tokens=data.get("evidence_tokens", 0),
             notes=tuple(data["notes"]),
             rebase=data.get("rebase", 0),
-            recorded=data.get("recorded", False),
+            is_recorded=data.get("recorded", False),
         )
 
     def _propose(self, number: int, directions: Directions) -> Json:
@@ -146,7 +146,7 @@ class ModelSearch(SearchSession):
         names = ("proposer-1", "proposer-2") if self._variant.second == "independent" else ("proposer",)
         answers = self._ask(number, [(name, {"parameter_proposer": work}) for name in names])
         data = {
-            "values": [self._checked(answer) for answer in answers],
+            "values": [self._read_parameters(answer) for answer in answers],
             "author": answers[0].model,
             "explanations": [_line(answer) for answer in answers],
             "evidence_tokens": sum(answer.parameters.evidence_tokens for answer in answers),
@@ -163,7 +163,7 @@ class ModelSearch(SearchSession):
         ]
         return converse_all(self._context, number, messages)
 
-    def _checked(self, answer: agent_pb.TaskResult) -> list[float]:
+    def _read_parameters(self, answer: agent_pb.TaskResult) -> list[float]:
         """Return the parameters of a reply.
 
         :raises FailedPrecondition: for parameters that no policy of this form can have.
@@ -185,7 +185,7 @@ class ModelSearch(SearchSession):
             values=(values, *proposal.values[1:]),
             author=USER,
             explanations=("", *proposal.explanations[1:]),
-            recorded=False,
+            is_recorded=False,
         )
 
     def _warm_up(self, number: int) -> None:
@@ -202,8 +202,8 @@ class ModelSearch(SearchSession):
             assignments.start(self._context, number, WARMUP, task)
 
         def record(results: Results) -> None:
-            stored = self._context.store.iterations()
-            if any(entry.origin == WARMUP for iteration in stored for entry in iteration.parameters.candidates):
+            iterations = self._context.store.iterations()
+            if any(entry.origin == WARMUP for iteration in iterations for entry in iteration.parameters.candidates):
                 return  # by an earlier epoch
             changes = v1.Iteration()
             for name, values in named.items():
@@ -230,19 +230,19 @@ class ModelSearch(SearchSession):
     def check(self, number: int, proposal: Proposal) -> Candidates:
         """Record a person's candidates; those of the proposer are recorded with its reply."""
         assert isinstance(proposal, Candidates)
-        if proposal.recorded:
+        if proposal.is_recorded:
             return proposal
         name = f"check:{number}:{proposal.version}"
         duplicates = self._context.step(name, lambda: self._settle(number, proposal, self._context.store.iterations()))
-        return replace(proposal, duplicates=tuple(duplicates), recorded=True)
+        return replace(proposal, duplicates=tuple(duplicates), is_recorded=True)
 
     def _settle(self, number: int, proposal: Candidates, iterations: Sequence[v1.Iteration]) -> list[int]:
         """Record the first candidates; return their earlier evaluations. Only inside a step."""
         duplicates = _duplicates(read(iterations, before=number), proposal.values, number)
-        stored = next((entry for entry in iterations if entry.number == number), v1.Iteration())
+        iteration = next((entry for entry in iterations if entry.number == number), v1.Iteration())
         changes = v1.Iteration(author=proposal.author)
-        kept = (entry for entry in stored.parameters.candidates if entry.origin == WARMUP)
-        changes.parameters.candidates.extend(kept)
+        warmup = (entry for entry in iteration.parameters.candidates if entry.origin == WARMUP)
+        changes.parameters.candidates.extend(warmup)
         changes.parameters.values.extend(proposal.values[0])
         changes.parameters.evidence_tokens = proposal.evidence_tokens
         for values, duplicate, explanation in zip_longest(proposal.values, duplicates, proposal.explanations):
@@ -252,10 +252,10 @@ class ModelSearch(SearchSession):
         parent = proposal.rebase or number - 1
         changes.parent = self._context.iteration_name(parent) if parent else ""
         changes.planned_change = proposal.explanations[0] if proposal.explanations else ""
-        recorded = self._context.store.update_iteration(
+        updated = self._context.store.update_iteration(
             number, changes, ["author", "parent", "planned_change", "parameters"]
         )
-        self._write_parameters(number, recorded)
+        self._write_parameters(number, updated)
         return duplicates
 
     # Evaluation.
@@ -281,10 +281,10 @@ class ModelSearch(SearchSession):
     def _start(self, number: int, ident: str, candidates: Mapping[str, Values]) -> None:
         """Start to play candidates. Only inside a step."""
         self._require_budget(episodes=self._settings.episodes * len(candidates))
-        kept = self._variant.kept if ident == FIRST and self._variant.second == "critic" else ()
+        labels = self._variant.rollout_labels if ident == FIRST and self._variant.second == "critic" else ()
         traced = (self._variant.trace,) if self._variant.trace else ()
         task = self._task(
-            candidates, seeds=self._seeds(number, int(ident == SECOND)), kept=tuple(dict.fromkeys((*kept, *traced)))
+            candidates, seeds=self._seeds(number, int(ident == SECOND)), labels=tuple(dict.fromkeys((*labels, *traced)))
         )
         assignments.start(self._context, number, ident, task)
 
@@ -299,19 +299,19 @@ class ModelSearch(SearchSession):
 
         Without a second candidate to play, the iteration is recorded. One that an earlier epoch recorded is used.
         """
-        stored, history = self._context.store.together(lambda: self._fill_returns(number, results))
-        played = [entry for entry in stored.parameters.candidates if entry.origin != WARMUP]
+        iteration, history = self._context.store.together(lambda: self._fill_returns(number, results))
+        played = [entry for entry in iteration.parameters.candidates if entry.origin != WARMUP]
         first, second = played[0], played[1] if len(played) > 1 else None
         if second is None:
             if self._settings.revision_rule == "skip" and self._limits(first.mean_return):
                 first.rule = SKIPPED
-                return self._kept(number, lambda: stored)
+                return self._record_outcome(number, lambda: iteration)
             self._require_budget(episodes=self._settings.episodes)
             played_now = next(iter(results.values()), None)
-            second = self._ask_second(number, proposal, stored, first, history, played_now)
+            second = self._ask_second(number, proposal, iteration, first, history, played_now)
         if second.duplicate_of or second.returns:
             return self._keep(number, {})
-        position = len(stored.parameters.candidates)
+        position = len(iteration.parameters.candidates)
         self._start(number, SECOND, {str(position): tuple(second.values)})
         return {"started": True}
 
@@ -324,7 +324,7 @@ class ModelSearch(SearchSession):
         self,
         number: int,
         proposal: Candidates,
-        stored: v1.Iteration,
+        iteration: v1.Iteration,
         first: v1.ParameterCandidate,
         history: History,
         result: v1.CandidateResult | None,
@@ -335,7 +335,7 @@ class ModelSearch(SearchSession):
         :param result: of the first candidate; None if it was not played.
         """
         trials = history.prompt_trials(losers=self._profile.losers, until=proposal.rebase)
-        trial = Trial(tuple(first.values), first.mean_return, tuple(first.returns), number, 0, SEARCH, kept=False)
+        trial = Trial(tuple(first.values), first.mean_return, tuple(first.returns), number, 0, SEARCH, is_kept=False)
         intent = brief(self._context)
         if self._variant.second == "proposal":
             work = self._prompts.proposer(intent, number, trials, notes=proposal.notes, previous=trial)
@@ -347,17 +347,17 @@ class ModelSearch(SearchSession):
             )
             answer = self._ask(number, [("critic", {"critic": critic})])[0]
         second = self._second_candidate(number, first, answer, history)
-        stored.parameters.candidates.append(second)
-        stored.parameters.evidence_tokens += answer.parameters.evidence_tokens
-        stored.diagnosis = second.explanation
+        iteration.parameters.candidates.append(second)
+        iteration.parameters.evidence_tokens += answer.parameters.evidence_tokens
+        iteration.diagnosis = second.explanation
         paths = ["parameters.candidates", "parameters.evidence_tokens", "diagnosis"]
-        self._context.store.update_iteration(number, stored, paths)
+        self._context.store.update_iteration(number, iteration, paths)
         return second
 
     def _second_candidate(
         self, number: int, first: v1.ParameterCandidate, answer: agent_pb.TaskResult, history: History
     ) -> v1.ParameterCandidate:
-        before, values, rule = tuple(first.values), tuple(self._checked(answer)), ""
+        before, values, rule = tuple(first.values), tuple(self._read_parameters(answer)), ""
         if self._settings.revision_rule == "bound" and self._limits(first.mean_return):
             limited = bound_revision(before, values, step_size=self._settings.step_size, choices=self._form.choices)
             values, rule = limited, BOUNDED if limited != values else ""
@@ -379,8 +379,8 @@ class ModelSearch(SearchSession):
         Returns that an earlier epoch recorded are not counted again. Only inside a step.
         """
         iterations = self._context.store.iterations()
-        stored = next(entry for entry in iterations if entry.number == number)
-        history, proposal = read(iterations, before=number), stored.parameters
+        iteration = next(entry for entry in iterations if entry.number == number)
+        history, proposal = read(iterations, before=number), iteration.parameters
         new = hits = episodes = 0
         for position, candidate in enumerate(proposal.candidates, start=1):
             if candidate.returns:
@@ -389,7 +389,7 @@ class ModelSearch(SearchSession):
             if result is None and not candidate.duplicate_of:
                 continue  # recorded by a step that was killed before it started to play the candidate
             if result is None:
-                candidate.returns[:] = _cached(history, stored, candidate)
+                candidate.returns[:] = _cached_returns(history, iteration, candidate)
                 hits += 1
             else:
                 candidate.returns[:] = result.returns
@@ -399,14 +399,14 @@ class ModelSearch(SearchSession):
             key = f"{number}:{len(proposal.candidates)}"
             report.count(self._context, evaluated=new, episodes=episodes, cache_hits=hits, key=key)
             proposal.episodes += episodes
-            proposal.chosen = self._chosen(proposal.candidates)
-            kept = proposal.candidates[proposal.chosen - 1]
-            proposal.values[:] = kept.values
-            stored.score = kept.mean_return
-            self._context.store.update_iteration(number, stored, ["parameters", "score"])
-        return stored, history
+            proposal.chosen = self._best_number(proposal.candidates)
+            best = proposal.candidates[proposal.chosen - 1]
+            proposal.values[:] = best.values
+            iteration.score = best.mean_return
+            self._context.store.update_iteration(number, iteration, ["parameters", "score"])
+        return iteration, history
 
-    def _chosen(self, candidates: Sequence[v1.ParameterCandidate]) -> int:
+    def _best_number(self, candidates: Sequence[v1.ParameterCandidate]) -> int:
         """Return the number of the candidate that the iteration keeps; of equals the later one, which is the revision."""
         numbers = [
             position for position, entry in enumerate(candidates, start=1) if entry.returns and entry.origin != WARMUP
@@ -417,32 +417,32 @@ class ModelSearch(SearchSession):
 
     def _keep(self, number: int, results: Results) -> Json:
         """Record the last candidates of an iteration and what it came to. Only inside a step."""
-        return self._kept(number, lambda: self._fill_returns(number, results)[0])
+        return self._record_outcome(number, lambda: self._fill_returns(number, results)[0])
 
-    def _kept(self, number: int, filled: Callable[[], v1.Iteration]) -> Json:
+    def _record_outcome(self, number: int, filled: Callable[[], v1.Iteration]) -> Json:
         def record() -> tuple[v1.Iteration, Json]:
-            stored = self._context.store.update_iteration(number, filled(), ["parameters", "score"])
-            self._context.store.set_best(number, v1.Session(), score=stored.score)
-            values = tuple(stored.parameters.values)
-            return stored, self._outcome(number, values, chosen=stored.parameters.chosen, score=stored.score)
+            iteration = self._context.store.update_iteration(number, filled(), ["parameters", "score"])
+            self._context.store.set_best(number, v1.Session(), score=iteration.score)
+            values = tuple(iteration.parameters.values)
+            return iteration, self._outcome(number, values, chosen=iteration.parameters.chosen, score=iteration.score)
 
-        stored, outcome = self._context.store.together(record)
-        self._write_files(number, stored)
+        iteration, outcome = self._context.store.together(record)
+        self._write_files(number, iteration)
         return {"started": False, "outcome": outcome}
 
 
 def _duplicates(history: History, values: Sequence[Values], number: int) -> list[int]:
     """Return for each candidate the iteration that evaluated it before, or the same one for equal candidates; 0: none."""
     numbers: list[int] = []
-    seen: set[bytes] = set()
+    identities: set[bytes] = set()
     for entry in values:
         earlier = history.find(entry)
-        numbers.append(earlier.iteration if earlier else number if identity(entry) in seen else 0)
-        seen.add(identity(entry))
+        numbers.append(earlier.iteration if earlier else number if identity(entry) in identities else 0)
+        identities.add(identity(entry))
     return numbers
 
 
-def _cached(history: History, iteration: v1.Iteration, candidate: v1.ParameterCandidate) -> list[float]:
+def _cached_returns(history: History, iteration: v1.Iteration, candidate: v1.ParameterCandidate) -> list[float]:
     """Return the recorded returns of an earlier evaluation, or of an equal candidate of the same iteration."""
     earlier = history.find(tuple(candidate.values))
     if earlier is not None:

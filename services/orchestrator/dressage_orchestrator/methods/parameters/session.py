@@ -65,18 +65,18 @@ class SearchSession(MethodSession):
     # Evaluation.
 
     def _task(
-        self, candidates: Mapping[str, Values], *, seeds: Sequence[int], kept: Sequence[str] = ()
+        self, candidates: Mapping[str, Values], *, seeds: Sequence[int], labels: Sequence[str] = ()
     ) -> work.Assignment:
         """Return the assignment that plays candidates, by id, on the seeds.
 
-        :param kept: labels of the rollouts to record; ``first`` is that of the first seed.
+        :param labels: labels of the rollouts to record; ``first`` is that of the first seed.
         """
         # Batched: the engine's episodes equal stock Gymnasium's to the bit (decision 0039).
         task = work.EvaluateAssignment(environment=self._context.environment, seeds=seeds, batched=True)
         task.options.CopyFrom(self._context.spec.environment_options)
         task.policy.CopyFrom(self._form.policy)
-        task.kept_rollouts = int("first" in kept)
-        task.kept.extend(label for label in kept if label != "first")
+        task.kept_rollouts = int("first" in labels)
+        task.kept.extend(label for label in labels if label != "first")
         for name, values in candidates.items():
             task.candidates.add(id=name, parameters=work.Parameters(values=values))
         return work.Assignment(evaluate=task)
@@ -114,14 +114,14 @@ class SearchSession(MethodSession):
 
     def _record(self, number: int, changes: v1.Iteration, paths: Sequence[str]) -> v1.Iteration:
         """Change an iteration and write its files. Only inside a step."""
-        stored = self._context.store.update_iteration(number, changes, paths)
-        self._write_files(number, stored)
-        return stored
+        iteration = self._context.store.update_iteration(number, changes, paths)
+        self._write_files(number, iteration)
+        return iteration
 
-    def _write_files(self, number: int, stored: v1.Iteration) -> None:
+    def _write_files(self, number: int, iteration: v1.Iteration) -> None:
         """Write an iteration's parameters and proposal as artifacts."""
-        self._write_parameters(number, stored)
-        whole = MessageToDict(stored, preserving_proto_field_name=True)
+        self._write_parameters(number, iteration)
+        whole = MessageToDict(iteration, preserving_proto_field_name=True)
         proposal = {key: whole[key] for key in _PROPOSAL_JSON if key in whole}
         self._context.put_json(number, "proposal.json", proposal, synced=False)
 

@@ -117,13 +117,13 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
     settings, variant = spec.parameters, VARIANTS.get(spec.parameters.search)
     calls = variant.calls if variant is not None else 0
     candidates = calls or candidates_of(settings)
-    sent, received = _TOKENS_PER_CALL
+    prompt, reply = _TOKENS_PER_CALL
     return Estimate(
         env_steps=candidates * settings.episodes * episode_steps,
         evaluation_env_steps=0,
         model_calls=calls,
-        input_tokens=calls * sent,
-        output_tokens=calls * received,
+        input_tokens=calls * prompt,
+        output_tokens=calls * reply,
         kind=kind_of_run(spec),
     )
 
@@ -139,8 +139,8 @@ def target_of(spec: v1.SessionSpec, card: EnvironmentCard) -> float:
     :raises InvalidArgument: when there is none.
     """
     settings = spec.parameters
-    given = settings.target if settings.HasField("target") else None
-    return report.target_of(spec, given, card_target=card.target)
+    target = settings.target if settings.HasField("target") else None
+    return report.target_of(spec, target, card_target=card.target)
 
 
 # Contradictions.

@@ -26,7 +26,7 @@ class Variant:
         history.
     :param describes: whether the proposer's prompt describes environment and intent.
     :param focus: what the critic is asked for (`CriticTask.focus`).
-    :param kept: labels of the first candidate's rollouts that the evidence shows.
+    :param rollout_labels: labels of the first candidate's rollouts that the evidence shows.
     :param statistics: whether the evidence has statistics over all episodes.
     :param rewards: whether the evidence shows the reward of each step.
     :param commits_second: whether an iteration always keeps the second candidate.
@@ -40,7 +40,7 @@ class Variant:
     second: Second = "none"
     describes: bool = False
     focus: str = ""
-    kept: tuple[str, ...] = ()
+    rollout_labels: tuple[str, ...] = ()
     statistics: bool = False
     rewards: bool = False
     commits_second: bool = False
@@ -56,7 +56,12 @@ class Variant:
 
 
 _REPTRAJ = Variant(
-    "reptraj", second="critic", focus="failure_point", kept=("nearest_mean",), rewards=True, trace="nearest_mean"
+    "reptraj",
+    second="critic",
+    focus="failure_point",
+    rollout_labels=("nearest_mean",),
+    rewards=True,
+    trace="nearest_mean",
 )
 
 VARIANTS = {
@@ -64,22 +69,31 @@ VARIANTS = {
     for variant in (
         Variant("props"),
         Variant("props_plus", describes=True, trace="first"),
-        Variant("r2po", second="critic", focus="diagnosis", kept=("median",), statistics=True, limits_revision=True),
+        Variant(
+            "r2po",
+            second="critic",
+            focus="diagnosis",
+            rollout_labels=("median",),
+            statistics=True,
+            limits_revision=True,
+        ),
         _REPTRAJ,
         Variant(
             "always_critic",
             second="critic",
             focus="failure_point",
-            kept=("nearest_mean",),
+            rollout_labels=("nearest_mean",),
             rewards=True,
             commits_second=True,
             trace="nearest_mean",
         ),
-        Variant("three_traj", second="critic", focus="contrast", kept=("worst", "median", "best"), rewards=True),
+        Variant(
+            "three_traj", second="critic", focus="contrast", rollout_labels=("worst", "median", "best"), rewards=True
+        ),
         Variant(
             "critic_only",
             describes=True,
-            kept=("nearest_mean",),
+            rollout_labels=("nearest_mean",),
             rewards=True,
             trace="nearest_mean",
             trace_latest=True,
@@ -101,7 +115,7 @@ class Profile:
     :param paired: whether all candidates of a session are played on the same seeds.
     :param enforced: whether the range of parameters is enforced.
     :param losers: whether the history also has the candidates that an iteration did not keep.
-    :param bounded: whether evidence is bounded: head, tail and decisive steps instead of whole rollouts.
+    :param is_bounded: whether evidence is bounded: head, tail and decisive steps instead of whole rollouts.
     :param rule: revision rule of the variants that limit revisions.
     :param digits: significant digits of parameters in prompts, by variant; ``""`` is the default.
     :param iterations: number of iterations that prompts give, by variant; others give the true number.
@@ -112,7 +126,7 @@ class Profile:
     paired: bool
     enforced: bool
     losers: bool
-    bounded: bool
+    is_bounded: bool
     rule: str
     digits: dict[str, int]
     iterations: dict[str, int]
@@ -129,7 +143,7 @@ CORRECTED = Profile(
     paired=True,
     enforced=True,
     losers=True,
-    bounded=True,
+    is_bounded=True,
     rule="skip",
     digits={"": 3},
     iterations={},
@@ -140,7 +154,7 @@ PAPER = Profile(
     paired=False,
     enforced=False,
     losers=False,
-    bounded=False,
+    is_bounded=False,
     rule="text",
     digits={"": 3, "props": 5},
     iterations={"props": 400, "props_plus": 400},

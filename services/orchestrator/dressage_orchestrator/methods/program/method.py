@@ -32,7 +32,7 @@ class ProgramMethod(Method):
         """Return the estimate of one iteration."""
         return spec.estimate(full)
 
-    def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
+    def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, rate: float | None) -> float:
         """Return the seconds that the budget may take."""
         return spec.seconds(full, cores=cores)
 

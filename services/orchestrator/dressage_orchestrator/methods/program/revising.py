@@ -38,12 +38,12 @@ class Revisions(ProgramSession):
         """Return the programs whose evaluation an earlier epoch started."""
 
         def look() -> Json:
-            stored = self._context.store.iteration(number)
-            started = any(name.rpartition("/")[2] == ROUND for name in stored.assignments)
-            return list(stored.program.programs) if started else None
+            iteration = self._context.store.iteration(number)
+            started = any(name.rpartition("/")[2] == ROUND for name in iteration.assignments)
+            return list(iteration.program.programs) if started else None
 
         programs = self._context.step(f"resumed:{number}", look)
-        return None if not programs else self._proposal(programs, settled=True)
+        return None if not programs else self._proposal(programs, is_checked=True)
 
     def adopt(self, number: int, directions: Directions) -> Programs:
         """Return a person's programs."""
@@ -54,8 +54,8 @@ class Revisions(ProgramSession):
         programs = seeding.parse_text(self._task, text, field="proposal_source")
         return Programs("\n".join(programs), version=f"{proposal.version}-edit", programs=programs)
 
-    def _proposal(self, programs: Sequence[str], *, settled: bool = False) -> Programs:
-        return Programs("\n".join(programs), settled=settled, programs=tuple(programs))
+    def _proposal(self, programs: Sequence[str], *, is_checked: bool = False) -> Programs:
+        return Programs("\n".join(programs), is_checked=is_checked, programs=tuple(programs))
 
     def revise(self, number: int, directions: Directions) -> Programs:
         """Return a round of programs.
@@ -113,8 +113,8 @@ class Revisions(ProgramSession):
         assert isinstance(proposal, Programs)
 
         def check() -> None:
-            stored = self._context.store.iteration(number)
-            changes = v1.Iteration(author=USER if "proposal" in stored.edited else stored.author)
+            iteration = self._context.store.iteration(number)
+            changes = v1.Iteration(author=USER if "proposal" in iteration.edited else iteration.author)
             changes.program.programs.extend(proposal.programs)
             changes.program.origin = changes.author
             if number > 1:
@@ -151,25 +151,25 @@ class Revisions(ProgramSession):
             failure = failures[0] if failures else row.assignment.failure
             message = f"the programs of round {number} cannot be played: {failure.message}"
             raise FailedPrecondition(message, reason=failure.reason or "EVALUATION_FAILED")
-        stored = self._context.store.iteration(number)
-        if not stored.program.candidates:
+        iteration = self._context.store.iteration(number)
+        if not iteration.program.candidates:
             earlier = self._earlier(number)
             for index, program in enumerate(programs, start=1):
                 returns = results[str(index)].returns
                 mean = sum(returns) / len(returns) if returns else float("-inf")
-                stored.program.candidates.add(
+                iteration.program.candidates.add(
                     program=program, mean_return=max(mean, -1e9), duplicate_of=earlier.get(program, 0)
                 )
-            candidates = stored.program.candidates
+            candidates = iteration.program.candidates
             best = max(range(len(candidates)), key=lambda index: (candidates[index].mean_return, -index))
-            self._keep(stored, best + 1)
+            self._keep(iteration, best + 1)
             episodes = sum(len(entry.returns) for entry in results.values())
             report.count(
                 self._context, evaluated=len(programs), episodes=episodes, cache_hits=0, key=f"{number}:{ROUND}"
             )
-            self._record(number, stored, ["program", "score"])
-            self._context.store.set_best(number, v1.Session(), score=stored.score)
-        return self._outcome(stored)
+            self._record(number, iteration, ["program", "score"])
+            self._context.store.set_best(number, v1.Session(), score=iteration.score)
+        return self._outcome(iteration)
 
     def _earlier(self, number: int) -> dict[str, int]:
         """Return the iteration that evaluated a program first, by program."""

@@ -43,12 +43,12 @@ class ProgramSearch(ProgramSession):
         """Return the programs of the search that an earlier epoch started."""
 
         def look() -> Json:
-            stored = self._context.store.iteration(number)
-            started = any(name.rpartition("/")[2].startswith(f"{STAGE}-") for name in stored.assignments)
-            return list(stored.program.programs) if started else None
+            iteration = self._context.store.iteration(number)
+            started = any(name.rpartition("/")[2].startswith(f"{STAGE}-") for name in iteration.assignments)
+            return list(iteration.program.programs) if started else None
 
         programs = self._context.step(f"resumed:{number}", look)
-        return None if programs is None else self._proposal(tuple(programs), settled=True)
+        return None if programs is None else self._proposal(tuple(programs), is_checked=True)
 
     def adopt(self, number: int, directions: Directions) -> Programs:
         """Return a person's programs to start from."""
@@ -94,16 +94,18 @@ class ProgramSearch(ProgramSession):
         programs = seeding.parse_text(self._task, text, field="proposal_source")
         return replace(proposal, text=text, version=f"{proposal.version}-edit", programs=programs)
 
-    def _proposal(self, programs: tuple[str, ...], *, settled: bool = False) -> Programs:
-        return Programs(seeding.as_text(programs, search=self._settings.search), settled=settled, programs=programs)
+    def _proposal(self, programs: tuple[str, ...], *, is_checked: bool = False) -> Programs:
+        return Programs(
+            seeding.as_text(programs, search=self._settings.search), is_checked=is_checked, programs=programs
+        )
 
     def check(self, number: int, proposal: Proposal) -> Programs:
         """Record the programs to start from."""
         assert isinstance(proposal, Programs)
 
         def check() -> None:
-            stored = self._context.store.iteration(number)
-            changes = v1.Iteration(author=USER if "proposal" in stored.edited else stored.author)
+            iteration = self._context.store.iteration(number)
+            changes = v1.Iteration(author=USER if "proposal" in iteration.edited else iteration.author)
             changes.program.programs.extend(proposal.programs)
             changes.program.origin = changes.author
             if number > 1:
@@ -152,9 +154,9 @@ class ProgramSearch(ProgramSession):
         return False
 
     def _choose(self, number: int, chosen: int) -> None:
-        stored = self._context.store.iteration(number)
-        self._keep(stored, chosen)
-        self._record(number, stored, ["program", "score"])
+        iteration = self._context.store.iteration(number)
+        self._keep(iteration, chosen)
+        self._record(number, iteration, ["program", "score"])
 
     def _stage(self, number: int, stage: int, used: int, starts: list[str]) -> Json:
         """Run one stage and record it.
@@ -207,8 +209,8 @@ class ProgramSearch(ProgramSession):
 
         A stage that a budget cut off is recorded once more when a resumed session has completed it.
         """
-        stored = self._context.store.iteration(number)
-        proposal, total = stored.program, used + result.evaluated
+        iteration = self._context.store.iteration(number)
+        proposal, total = iteration.program, used + result.evaluated
         if proposal.search.evaluated < total:  # otherwise an earlier epoch, or this step before a crash, recorded it
             report.count(
                 self._context,
@@ -222,16 +224,16 @@ class ProgramSearch(ProgramSession):
                 proposal.candidates.add(program=result.best_program, mean_return=result.best_score, evaluated=evaluated)
             _merge(proposal.search, result, used)
             scores = [candidate.mean_return for candidate in proposal.candidates]
-            self._keep(stored, scores.index(max(scores)) + 1)
-            self._record(number, stored, ["program", "score"])
-            self._context.store.set_best(number, v1.Session(), score=stored.score)
+            self._keep(iteration, scores.index(max(scores)) + 1)
+            self._record(number, iteration, ["program", "score"])
+            self._context.store.set_best(number, v1.Session(), score=iteration.score)
         chosen = max(n for n, one in enumerate(proposal.candidates, start=1) if used < one.evaluated <= total)
         latest = proposal.candidates[chosen - 1]
         return {
             "evaluated": total,
             "reached": latest.mean_return >= self._threshold,
             "latest": {"program": latest.program, "chosen": chosen, "score": latest.mean_return},
-            "outcome": self._outcome(stored),
+            "outcome": self._outcome(iteration),
         }
 
     def _record_cut(self, number: int, name: str, used: int) -> None:

@@ -30,7 +30,7 @@ RequestOf = Callable[[agent_pb.Task, int], None]
 
 
 @dataclass(frozen=True)
-class Collected:
+class SeedPrograms:
     """The programs of a model's replies.
 
     :param programs: one of each reply that contains one, in their order; a program may occur several times.
@@ -48,14 +48,14 @@ class Collected:
         return tuple(dict.fromkeys(self.programs))
 
 
-def collect(context: SessionContext, number: int, role: str, request_of: RequestOf) -> Collected:
+def collect(context: SessionContext, number: int, role: str, request_of: RequestOf) -> SeedPrograms:
     """Request programs until there are `seed_programs`, or no further reply has one.
 
     :raises Exhausted: when a budget is exhausted before the first reply.
     :raises DressageError: when the model cannot be asked, for example for a rejected key.
     """
     settings = context.spec.program
-    needed, kept, first = settings.seed_programs, list[Json](), 0
+    needed, programs, first = settings.seed_programs, list[Json](), 0
     model = provenance = problem = ""
     requested, lost = settings.replies, 0
     for wave in range(1, _WAVES + 1):
@@ -64,19 +64,21 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
             lambda first=first, count=requested: _wave(context, number, role, request_of, range(first, first + count)),  # type: ignore[misc]
         )
         first += requested
-        kept += state["programs"]
+        programs += state["programs"]
         lost += state["lost"]
         model, provenance = model or state["model"], provenance or state["provenance"]
         problem = problem or state["problem"]
-        requested = spec.replies_for(needed - len(kept))
+        requested = spec.replies_for(needed - len(programs))
         if requested <= 0 or state["ended"] or not state["programs"]:
             break
-    collected = Collected(tuple(kept[:needed]), model, "" if kept else problem or "no reply contained a program")
+    collected = SeedPrograms(
+        tuple(programs[:needed]), model, "" if programs else problem or "no reply contained a program"
+    )
 
     def emit() -> None:
         message = ev.ProgramsCollected(
             requested=first,
-            usable=len(kept),
+            usable=len(programs),
             kept=len(collected.programs),
             distinct=len(collected.distinct),
             model=model,
@@ -87,7 +89,7 @@ def collect(context: SessionContext, number: int, role: str, request_of: Request
             text = f"{lost} of {first} replies failed, so that another run may begin with other programs: {problem}"
             context.store.warn("REPLIES_LOST", text, iteration=number, key=f"lost/{number}")
 
-    if kept:
+    if programs:
         context.step(f"programs:{number}", emit)
     return collected
 
@@ -129,8 +131,8 @@ def _texts(
     if not replied:
         return [list(result.programs) for result in results]
     request = judge_pb.ReadRepliesRequest(environment=task.environment, replies=replied)
-    read = iter(outages.call(context, number, lambda: context.engine.judge.read_replies(request)).replies)
-    return [list(next(read).programs) if result.reply else [] for result in results]
+    replies = iter(outages.call(context, number, lambda: context.engine.judge.read_replies(request)).replies)
+    return [list(next(replies).programs) if result.reply else [] for result in results]
 
 
 def _runs(task: ProgramTask, text: str) -> bool:

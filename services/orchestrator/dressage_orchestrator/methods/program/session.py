@@ -67,21 +67,21 @@ class ProgramSession(MethodSession):
 
     def _record(self, number: int, changes: v1.Iteration, paths: Sequence[str]) -> None:
         """Change an iteration and write its files. Only inside a step."""
-        stored = self._context.store.update_iteration(number, changes, paths)
-        if stored.program.program:
-            self._context.put_text(number, "program.txt", stored.program.program + "\n")
-        whole = MessageToDict(stored, preserving_proto_field_name=True)
+        iteration = self._context.store.update_iteration(number, changes, paths)
+        if iteration.program.program:
+            self._context.put_text(number, "program.txt", iteration.program.program + "\n")
+        whole = MessageToDict(iteration, preserving_proto_field_name=True)
         keys = ("name", "number", "parent", "author", "notes", "edited", "program")
         self._context.put_json(number, "proposal.json", {key: whole[key] for key in keys if key in whole})
 
-    def _keep(self, stored: v1.Iteration, chosen: int) -> None:
+    def _keep(self, iteration: v1.Iteration, chosen: int) -> None:
         """Set the candidate that an iteration keeps."""
-        candidate = stored.program.candidates[chosen - 1]
-        stored.program.chosen, stored.program.program = chosen, candidate.program
-        stored.score = candidate.mean_return
+        candidate = iteration.program.candidates[chosen - 1]
+        iteration.program.chosen, iteration.program.program = chosen, candidate.program
+        iteration.score = candidate.mean_return
 
-    def _outcome(self, stored: v1.Iteration) -> Json:
-        return {"program": stored.program.program, "chosen": stored.program.chosen, "score": stored.score}
+    def _outcome(self, iteration: v1.Iteration) -> Json:
+        return {"program": iteration.program.program, "chosen": iteration.program.chosen, "score": iteration.score}
 
     # The score on report states.
 

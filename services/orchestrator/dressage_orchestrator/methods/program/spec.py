@@ -47,8 +47,8 @@ def fill(spec: v1.SessionSpec) -> None:
         settings.budget = BUDGET
     if not settings.HasField("seed_programs"):
         # Without a model, only the tasks of this package have recorded programs.
-        recorded = spec.model not in ("", TEMPLATE) or environment_of(spec).partition("/")[0] in FAMILIES
-        settings.seed_programs = PROGRAMS if recorded and settings.search != RANDOM else 0
+        has_programs = spec.model not in ("", TEMPLATE) or environment_of(spec).partition("/")[0] in FAMILIES
+        settings.seed_programs = PROGRAMS if has_programs and settings.search != RANDOM else 0
     settings.replies = settings.replies or replies_for(settings.seed_programs)
     settings.prompt = settings.prompt or "pythonic"
     settings.neighbours = settings.neighbours or _NEIGHBOURS
@@ -89,8 +89,8 @@ def threshold_of(spec: v1.SessionSpec) -> float:
 
 def estimate(spec: v1.SessionSpec) -> Estimate:
     """Return the estimate of an iteration. Environment steps are not counted: an engine gives up episodes."""
-    calls, (sent, received) = spec.program.replies, _TOKENS_PER_CALL
-    return Estimate(model_calls=calls, input_tokens=calls * sent, output_tokens=calls * received)
+    calls, (prompt, reply) = spec.program.replies, _TOKENS_PER_CALL
+    return Estimate(model_calls=calls, input_tokens=calls * prompt, output_tokens=calls * reply)
 
 
 def seconds(spec: v1.SessionSpec, *, cores: int) -> float:
@@ -113,10 +113,10 @@ def validate(spec: v1.SessionSpec) -> None:
     settings = spec.program
     _check_environment(spec)
     if settings.search not in (*SEARCHES, *REVISIONS):
-        known = (*SEARCHES, *REVISIONS)
-        near = difflib.get_close_matches(settings.search, known, n=3, cutoff=0.4)
+        searches = (*SEARCHES, *REVISIONS)
+        near = difflib.get_close_matches(settings.search, searches, n=3, cutoff=0.4)
         hint = f" (near matches: {', '.join(near)})" if near else ""
-        raise _refuse("search", settings.search, f"one of {', '.join(known)}{hint}")
+        raise _refuse("search", settings.search, f"one of {', '.join(searches)}{hint}")
     if settings.search in LATENT and task_of(spec).language.name != KAREL.name:
         expected = f"{SCHEDULED}, {HILL_CLIMB}, {CEBS} or {RANDOM}, because only Karel programs have a latent space"
         raise _refuse("search", settings.search, expected)

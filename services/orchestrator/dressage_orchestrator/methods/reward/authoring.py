@@ -123,19 +123,19 @@ def review_code(context: SessionContext, number: int, code: Mapping[str, Code]) 
 
     :param code: by subject, ``reward`` or ``judge``.
     """
-    kept = dict(code)
+    current = dict(code)
     open_ = [name for name, entry in code.items() if entry.author not in (USER, TEMPLATE)]
     findings: dict[str, list[str]] = {name: [] for name in open_}
     for turn in range(1, min(MAX_ROUNDS, context.engine.settings.max_reviews) + 1):
         if not open_:
             break
-        work = partial(_review, context, number, turn, {name: kept[name] for name in open_}, findings)
+        work = partial(_review, context, number, turn, {name: current[name] for name in open_}, findings)
         outcomes = context.step(f"review:{number}:{turn}", work)
         open_ = [name for name in open_ if not outcomes[name]["approved"]]
         for name in open_:
-            kept[name] = Code.of(outcomes[name]["code"])
+            current[name] = Code.of(outcomes[name]["code"])
             findings[name] += outcomes[name]["findings"]
-    return kept
+    return current
 
 
 def _review(

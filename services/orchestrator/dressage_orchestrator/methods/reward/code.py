@@ -179,11 +179,11 @@ def findings_line(failures: Sequence[ev.CheckFailure]) -> str:
 
 
 def reward_brief(
-    context: SessionContext, number: int, *, left: v1.Budget | None = None, steps_per_member: int = 0
+    context: SessionContext, number: int, *, remaining: v1.Budget | None = None, steps_per_member: int = 0
 ) -> agent_pb.Brief:
     """Return the brief of a role that works on iteration ``number``.
 
-    :param left: what is left of the budget; None: the session's limits.
+    :param remaining: what is left of the budget; None: the session's limits.
     :param steps_per_member: of the iteration, if it differs from the spec's; 0: the spec's.
     """
     spec, whole = context.spec, brief(context)
@@ -196,7 +196,7 @@ def reward_brief(
             pass_threshold=spec.pass_threshold,
             iteration=number,
             max_iterations=spec.max_iterations,
-            budget=spec.budget if left is None else left,
+            budget=spec.budget if remaining is None else remaining,
         )
     )
     return whole

@@ -71,9 +71,9 @@ def _with_variants(spec: v1.SessionSpec, configs: Sequence[v1.Config]) -> list[v
     """Return the configs, and variants of the first one where no config has their names."""
     if not spec.reward.config_variants:
         return list(configs)
-    taken = {config.id for config in configs}
+    ids = {config.id for config in configs}
     variants = (_conservative(configs[0], spec), _aggressive(configs[0], spec))
-    return [*configs, *(variant for variant in variants if variant.id not in taken)]
+    return [*configs, *(variant for variant in variants if variant.id not in ids)]
 
 
 def _copy(config: v1.Config, ident: str = "") -> v1.Config:

@@ -69,8 +69,8 @@ class Course:
         done = max((member.env_steps for member in members), default=0)
         return pace * max(0, extension.env_steps - done) <= BUDGET_SHARE * seconds
 
-    def stranded(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
-        return last_evaluated(members, course=self, reason=reason)
+    def end_at_last_checkpoint(self, members: Sequence[v1.Member], reason: v1.StopReason.ValueType) -> EarlyEnd | None:
+        return last_common_end(members, course=self, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Checkpoint:
     gain: float
 
 
-Judged = dict[str, dict[int, Checkpoint]]
+MemberCheckpoints = dict[str, dict[int, Checkpoint]]
 """Judged checkpoints by the id of the member and the number of the mark."""
 
 
@@ -97,50 +97,54 @@ def decide(members: Sequence[v1.Member], *, course: Course) -> Decision:
     early = early_end(members, threshold=course.threshold, marks=course.evaluations - 1, number=course.number)
     if early is not None or course.most <= course.steps:
         return Decision(end=early)
-    judged = {
+    by_member = {
         member.name.rpartition("/")[2]: _checkpoints(member, course)
         for member in members
         if not member.HasField("failure")
     }
     number, granted, extension = 0, course.evaluations, None
-    while judged and all(number + 1 in checkpoints for checkpoints in judged.values()):
+    while by_member and all(number + 1 in checkpoints for checkpoints in by_member.values()):
         number += 1
         if number < course.evaluations - 1:
             continue
-        rise, passes = _rise(judged, number), _score(judged, number) >= course.threshold
-        if number >= course.evaluations and (_surely(judged, number, course) or _is_level(judged, number, course)):
-            return Decision(end=_end(judged, number, rise, course, passes=passes))
+        rise, passes = _rise(by_member, number), _score(by_member, number) >= course.threshold
+        if number >= course.evaluations and (
+            _surely(by_member, number, course) or _is_level(by_member, number, course)
+        ):
+            return Decision(end=_end(by_member, number, rise, course, passes=passes))
         # A checkpoint that passes before the expected steps is not gone beyond until the next one is known.
         ahead = number + (2 if not passes and (rise.score_rises or rise.return_rises) else 1)
         if ahead > granted:
             granted = ahead
-            score = _score(judged, number)
+            score = _score(by_member, number)
             extension = v1.Extension(env_steps=course.mark(ahead), score=score, rise=rise, passes=passes)
-            extension.decided_at = max(steps_at(judged, number).values())
+            extension.decided_at = max(steps_at(by_member, number).values())
     return Decision(extension=extension)
 
 
-def _surely(judged: Judged, number: int, course: Course) -> bool:
+def _surely(checkpoints: MemberCheckpoints, number: int, course: Course) -> bool:
     """Whether it passes with a margin, or twice in succession: a checkpoint's few episodes differ from those of the end."""
-    lowest = min(_score(judged, earlier) for earlier in range(max(1, number - 1), number + 1))
-    return _score(judged, number) >= required_score(course.threshold) or lowest >= course.threshold
+    lowest = min(_score(checkpoints, earlier) for earlier in range(max(1, number - 1), number + 1))
+    return _score(checkpoints, number) >= required_score(course.threshold) or lowest >= course.threshold
 
 
-def _is_level(judged: Judged, number: int, course: Course) -> bool:
+def _is_level(checkpoints: MemberCheckpoints, number: int, course: Course) -> bool:
     """Whether nothing rose at the last checkpoints."""
-    recent = [_rise(judged, earlier) for earlier in range(max(1, number - course.patience + 1), number + 1)]
+    recent = [_rise(checkpoints, earlier) for earlier in range(max(1, number - course.patience + 1), number + 1)]
     return not any(rise.score_rises or rise.return_rises for rise in recent)
 
 
-def _end(judged: Judged, number: int, rise: v1.Rise, course: Course, *, passes: bool) -> EarlyEnd:
-    decision = v1.EarlyStop(score=_score(judged, number), required_score=course.threshold)
+def _end(checkpoints: MemberCheckpoints, number: int, rise: v1.Rise, course: Course, *, passes: bool) -> EarlyEnd:
+    decision = v1.EarlyStop(score=_score(checkpoints, number), required_score=course.threshold)
     decision.reason = v1.STOP_REASON_PASSES if passes else v1.STOP_REASON_LEVEL
     if not passes:
         decision.rise.CopyFrom(rise)
-    return EarlyEnd(steps_at(judged, number), decision)
+    return EarlyEnd(steps_at(checkpoints, number), decision)
 
 
-def last_evaluated(members: Sequence[v1.Member], *, course: Course, reason: v1.StopReason.ValueType) -> EarlyEnd | None:
+def last_common_end(
+    members: Sequence[v1.Member], *, course: Course, reason: v1.StopReason.ValueType
+) -> EarlyEnd | None:
     """Return the end at the last checkpoint that all members have, judged or not; None before the first.
 
     For a training that cannot continue: the budget ends, or its checkpoints cannot be judged.
@@ -157,20 +161,20 @@ def last_evaluated(members: Sequence[v1.Member], *, course: Course, reason: v1.S
     return EarlyEnd(steps, decision)
 
 
-def steps_at(judged: Judged, number: int) -> dict[str, int]:
+def steps_at(members: MemberCheckpoints, number: int) -> dict[str, int]:
     """Return each member's environment steps at a checkpoint, by its id."""
-    return {ident: checkpoints[number].env_step for ident, checkpoints in judged.items()}
+    return {ident: checkpoints[number].env_step for ident, checkpoints in members.items()}
 
 
-def _score(judged: Judged, number: int) -> float:
-    return mean([checkpoints[number].score for checkpoints in judged.values()])
+def _score(members: MemberCheckpoints, number: int) -> float:
+    return mean([checkpoints[number].score for checkpoints in members.values()])
 
 
-def _rise(judged: Judged, number: int) -> v1.Rise:
+def _rise(members: MemberCheckpoints, number: int) -> v1.Rise:
     """Return how scores and returns developed until a checkpoint."""
     span = range(1, number + 1)
-    scores, score_chance = rises([[seed[n].score for n in span] for seed in judged.values()])
-    gains, gain_chance = rises([[seed[n].gain for n in span] for seed in judged.values()])
+    scores, score_chance = rises([[seed[n].score for n in span] for seed in members.values()])
+    gains, gain_chance = rises([[seed[n].gain for n in span] for seed in members.values()])
     return v1.Rise(
         checkpoints=min(number, WINDOW),
         score_chance=score_chance,
@@ -261,8 +265,8 @@ def rises(series: Series) -> tuple[bool, float]:
 def chance_of(window: Series) -> float:
     """Return the probability that level values rise as clearly as these, or more clearly."""
     lengths = tuple(sorted(len(values) for values in window))
-    seen = sum(_concordance(values) for values in window)
-    return sum(share for total, share in _distribution(lengths).items() if total >= seen)
+    statistic = sum(_concordance(values) for values in window)
+    return sum(share for total, share in _distribution(lengths).items() if total >= statistic)
 
 
 def _concordance(values: Sequence[float]) -> int:

@@ -62,11 +62,11 @@ def diagnose(
     :param conditions: of the iteration's training.
     """
     points = curve(members)
-    shown = _reward_hacking(points) + _plateau(points)
+    findings = _reward_hacking(points) + _plateau(points)
     # The best config's evaluations replace a report about one member, which may be of another config.
-    replaced = {entry.reason for entry in shown}
+    replaced = {entry.reason for entry in findings}
     reported = [entry for entry in conditions if not entry.type.startswith("TRAINER_") and entry.type not in replaced]
-    diagnostics = [Diagnostic(entry.type, entry.message, reported=True) for entry in reported] + shown
+    diagnostics = [Diagnostic(entry.type, entry.message, reported=True) for entry in reported] + findings
     diagnostics += [entry for member in members for entry in _dominating(member.metrics)]
     scores = [entry.judgment.score for entry in members if entry.HasField("judgment")]
     if len(scores) > 1 and max(scores) - min(scores) > _SEED_SPREAD:
@@ -77,12 +77,12 @@ def diagnose(
 
 def _reward_hacking(points: Sequence[v1.CurvePoint]) -> list[Diagnostic]:
     """Return a warning if the return under the proposed reward rose after the judgment's peak while the judgment fell."""
-    judged = [point for point in points if point.HasField("score")]
-    if len(judged) < 2:
+    scored = [point for point in points if point.HasField("score")]
+    if len(scored) < 2:
         return []
-    peak = max(judged, key=lambda point: point.score)
-    last = judged[-1]
-    reach = max(p.proposed_return for p in judged) - min(p.proposed_return for p in judged)
+    peak = max(scored, key=lambda point: point.score)
+    last = scored[-1]
+    reach = max(p.proposed_return for p in scored) - min(p.proposed_return for p in scored)
     fell = peak.score - last.score
     rose = last.proposed_return - peak.proposed_return
     if last is peak or fell < _FALL or rose <= 0 or rose < _RISE * reach:
@@ -125,8 +125,8 @@ def _dominating(metrics: Mapping[str, float]) -> list[Diagnostic]:
 
 def without_best(iterations: Sequence[v1.Iteration]) -> int:
     """Return the number of judged iterations since the one with the best score; 0 when the last one is the best."""
-    judged = [entry for entry in iterations if entry.HasField("score")]
-    if not judged:
+    scored = [entry for entry in iterations if entry.HasField("score")]
+    if not scored:
         return 0
-    best = max(range(len(judged)), key=lambda place: (judged[place].score, -place))
-    return len(judged) - 1 - best
+    best = max(range(len(scored)), key=lambda place: (scored[place].score, -place))
+    return len(scored) - 1 - best

@@ -53,15 +53,15 @@ def load_of(environment: str, members: Iterable[v1.Hyperparameters], steps: int)
 
 
 def iteration_seconds(
-    spec: v1.SessionSpec, *, env_steps: int, evaluation_env_steps: int, cores: int, known: float | None
+    spec: v1.SessionSpec, *, env_steps: int, evaluation_env_steps: int, cores: int, rate: float | None
 ) -> float:
     """Return the expected duration of an iteration of a filled spec, in seconds.
 
     :param env_steps: of training, over all members.
-    :param known: environment steps per second of earlier runs of the kind, start and evaluation counted; None if none.
+    :param rate: environment steps per second of earlier runs of the kind, start and evaluation counted; None if none.
     """
-    if known is not None:
-        return env_steps / known + _ITERATION_SECONDS
+    if rate is not None:
+        return env_steps / rate + _ITERATION_SECONDS
     preset = load_preset(spec.environment.removeprefix("environments/"))
     evaluation = evaluation_env_steps * _EVALUATION_COST / (preset.steps_per_second * cores)
     return env_steps / _speed(spec, preset, cores=cores) + evaluation + _RUN_SECONDS + _ITERATION_SECONDS
@@ -149,6 +149,6 @@ def _video(spec: v1.SessionSpec, n: int) -> list[RoleCalls]:
 
 
 def _calls(spec: v1.SessionSpec, role: str, least: float, expected: float, most: float) -> RoleCalls:
-    sent, received = _TOKENS[role]
+    prompt, reply = _TOKENS[role]
     factor = _THINKING.get(model_of(spec, role).thinking, 1.0)
-    return RoleCalls(role, least, expected, most, sent, round(factor * received))
+    return RoleCalls(role, least, expected, most, prompt, round(factor * reply))

@@ -107,7 +107,7 @@ class History:
                 return entry
         raise KeyError(number)
 
-    def trained(self, number: int) -> Sequence[v1.Member]:
+    def training_members(self, number: int) -> Sequence[v1.Member]:
         """Return the members of an iteration's training."""
         return self.members.get(number, ())
 

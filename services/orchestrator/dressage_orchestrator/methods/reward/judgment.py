@@ -92,9 +92,9 @@ def _record_of(
 ) -> v1.Iteration:
     record = v1.Iteration(judgment=configs[best], score=configs[best].score)
     record.reward.best_config = best
-    for config, judged in configs.items():
-        score = record.reward.config_scores.add(config=config, score=judged.score, samples=judged.samples)
-        score.interval_low, score.interval_high = judged.interval_low, judged.interval_high
+    for config, judgment in configs.items():
+        score = record.reward.config_scores.add(config=config, score=judgment.score, samples=judgment.samples)
+        score.interval_low, score.interval_high = judgment.interval_low, judgment.interval_high
     record.reward.curve.extend(diagnostics.curve(winners))
     record.warnings[:] = [f"{entry.reason}: {entry.message}" for entry in diagnosed]
     return record
@@ -202,7 +202,10 @@ def _judge_rollouts(context: SessionContext, number: int, assignment: str, judge
             names = [name for name in error.metadata.get("rollouts", "").split(",") if name]
             failure = {key: error.metadata.get(key, "") for key in ("rule", "line", "failure", "seen", "episode")}
             return {"rollouts": names[:_MAX_ROLLOUTS], "failure": {**failure, "message": error.message}}
-        return {"rollouts": _passing(members, threshold=context.spec.pass_threshold)[:_MAX_ROLLOUTS], "failure": None}
+        return {
+            "rollouts": _passing_rollouts(members, threshold=context.spec.pass_threshold)[:_MAX_ROLLOUTS],
+            "failure": None,
+        }
 
     part = assignment.rpartition("/")[2]
     return context.step(f"judge:{number}:{part}:code:{judge.version}", work)
@@ -212,12 +215,12 @@ def _failures(result: Json) -> list[ev.CheckFailure]:
     failed = result["failure"]
     if not failed:
         return []
-    seen = "; ".join(part for part in (failed["seen"], f"the rollout: {failed['episode']}") if part)
+    evidence = "; ".join(part for part in (failed["seen"], f"the rollout: {failed['episode']}") if part)
     message = f"on a rollout of a trained policy: {failed['failure'] or failed['message']}"
-    return [ev.CheckFailure(rule=failed["rule"], line=int(failed["line"] or 0), message=message, seen=seen)]
+    return [ev.CheckFailure(rule=failed["rule"], line=int(failed["line"] or 0), message=message, seen=evidence)]
 
 
-def _passing(members: Sequence[v1.Member], *, threshold: float) -> list[str]:
+def _passing_rollouts(members: Sequence[v1.Member], *, threshold: float) -> list[str]:
     """Return the median rollouts of last checkpoints that pass."""
     return [
         rollout.artifact
@@ -292,11 +295,11 @@ def better_checkpoints(members: Sequence[v1.Member]) -> dict[str, int]:
     chosen = {}
     for member in members:
         scored = [(aggregate.checkpoint_score(entry), entry.env_step) for entry in member.evaluations]
-        judged = [(score, step) for score, step in scored if score is not None]
-        if member.HasField("failure") or not member.policy or not judged:
+        checkpoints = [(score, step) for score, step in scored if score is not None]
+        if member.HasField("failure") or not member.policy or not checkpoints:
             continue
-        score, step = max(judged)
-        last = judged[-1][0]
+        score, step = max(checkpoints)
+        last = checkpoints[-1][0]
         if score > last:
             chosen[member.name.rpartition("/")[2]] = step
     return chosen

@@ -65,9 +65,9 @@ class RewardProposal(Proposal):
     tries: int = 1
 
     @classmethod
-    def of(cls, reward: Code, *, tries: int = 1, settled: bool = False) -> RewardProposal:
+    def of(cls, reward: Code, *, tries: int = 1, is_checked: bool = False) -> RewardProposal:
         """Return the proposal of a reward."""
-        return cls(reward.source, reward.version, settled, reward, tries)
+        return cls(reward.source, reward.version, is_checked, reward, tries)
 
 
 class RewardMethod(Method):
@@ -100,16 +100,16 @@ class RewardMethod(Method):
         """Return that most measured sessions of such an intent did not pass; empty if there is no such measurement."""
         return spec.note(full)
 
-    def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, known: float | None) -> float:
+    def seconds(self, full: v1.SessionSpec, estimate: Estimate, *, cores: int, rate: float | None) -> float:
         """Return the expected seconds of an iteration, from a measured session or from earlier runs' speed or the preset's."""
-        if estimate.measured and known is None:
+        if estimate.measured and rate is None:
             return estimate.measured_core_seconds / max(1, cores)
         return estimates.iteration_seconds(
             full,
             env_steps=estimate.measured_env_steps if estimate.measured else estimate.env_steps,
             evaluation_env_steps=estimate.evaluation_env_steps,
             cores=cores,
-            known=known,
+            rate=rate,
         )
 
     async def check_edit(self, full: v1.SessionSpec, text: str, *, judge: JudgeClient) -> None:
@@ -144,9 +144,9 @@ class RewardMethod(Method):
         unknown = f"{text}; a training whose reward cannot moves to CPU cores when it starts"
         return DeviceObstacle("; ".join(filter(None, (unknown, caution.text))))
 
-    def fill_on_device(self, full: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
+    def fill_on_device(self, full: v1.SessionSpec, *, request: v1.SessionSpec) -> None:
         """Fill in the preset for thousands of environments."""
-        on_device.fill(full, given=given)
+        on_device.fill(full, request=request)
 
     def goal(self, full: v1.SessionSpec) -> str:
         """Return the threshold of judgments."""
@@ -194,7 +194,7 @@ class RewardSession:
         if resumed is None:
             return None
         self._require_judge()
-        return RewardProposal.of(Code(resumed["source"], resumed["author"]), tries=resumed["tries"], settled=True)
+        return RewardProposal.of(Code(resumed["source"], resumed["author"]), tries=resumed["tries"], is_checked=True)
 
     def adopt(self, number: int, directions: Directions) -> RewardProposal:
         """Return a person's reward."""
@@ -242,12 +242,12 @@ class RewardSession:
         if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
             if on_device.is_refusal(row):
                 on_device.move(context, number, row, tries=tries)
-                return EvaluationResult(repaired=replace(proposal, tries=tries + 1, settled=True))
+                return EvaluationResult(repaired=replace(proposal, tries=tries + 1, is_checked=True))
             if not row.assignment.generated_code_fault:
                 raise training.failure_of(row)
             # The reward broke on states that the check did not cover: one more failure to repair.
-            seen = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
-            mended = repair_code(context, number, "reward", reward, [seen])
+            failure = ev.CheckFailure(rule="training", message=row.assignment.failure.message)
+            mended = repair_code(context, number, "reward", reward, [failure])
             return EvaluationResult(repaired=RewardProposal.of(mended, tries=tries + 1))
         if judge is None and context.spec.reward.train_only:
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))

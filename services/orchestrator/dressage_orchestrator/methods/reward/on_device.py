@@ -46,16 +46,16 @@ def can_run(spec: v1.SessionSpec) -> bool:
     return is_simulated(spec.environment.removeprefix("environments/")) and not refusal(spec)
 
 
-def fill(spec: v1.SessionSpec, *, given: v1.SessionSpec) -> None:
+def fill(spec: v1.SessionSpec, *, request: v1.SessionSpec) -> None:
     """Replace defaults by those of the preset for thousands of environments; what the caller or a config set stays.
 
     :param spec: with defaults for a pool of CPU cores.
-    :param given: as the caller wrote it.
+    :param request: as the caller wrote it.
     """
     if not can_run(spec):
         return
     preset, reward = device_preset(), spec.reward
-    if not (given.reward.steps_per_member or given.reward.max_steps_per_member):
+    if not (request.reward.steps_per_member or request.reward.max_steps_per_member):
         reward.steps_per_member *= preset.steps_factor
         reward.max_steps_per_member *= preset.steps_factor
     for config in reward.configs:

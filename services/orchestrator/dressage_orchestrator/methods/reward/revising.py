@@ -102,18 +102,19 @@ def _prompt_iterations(past: History, rebase: int) -> list[v1.Iteration]:
 def _task(context: SessionContext, number: int, directions: Directions) -> agent_pb.Task:
     past, session = history.read(context.store, number, context.engine.store), context.store.get()
     iterations = _prompt_iterations(past, directions.rebase)
-    left = budget.left(session, now=context.store.now())
+    remaining = budget.remaining_of_all_kinds(session, now=context.store.now())
     steps = steps_of(context.spec, iterations[-1])
-    held = lessons.in_force(past.iterations)
+    known_lessons = lessons.in_force(past.iterations)
     notes = list(directions.notes)
     if directions.rebase:
         notes.append(f"Start from iteration {directions.rebase}, not from a later one.")
     reviser = agent_pb.ReviserTask(
-        brief=reward_brief(context, number, left=left, steps_per_member=steps),
+        brief=reward_brief(context, number, remaining=remaining, steps_per_member=steps),
         history=iterations,
         notes=notes,
         known_lessons=[
-            agent_pb.KnownLesson(number=e.number, tier=e.tier_name, text=e.text, iteration=e.support[-1]) for e in held
+            agent_pb.KnownLesson(number=e.number, tier=e.tier_name, text=e.text, iteration=e.support[-1])
+            for e in known_lessons
         ],
         tried_changes=tools.change_lines(past)[-_CHANGES:],
         best_iteration=tools.number_of(past.best),
@@ -127,7 +128,9 @@ def _task(context: SessionContext, number: int, directions: Directions) -> agent
     reviser.dynamics = _dynamics(past, iterations)
     if context.spec.reward.tune_hyperparameters:
         members = (len(iterations[-1].reward.configs) + 1) * context.spec.reward.seeds
-        reviser.lowest_steps, reviser.highest_steps = step_range(context.spec, members=members, left=left.env_steps)
+        reviser.lowest_steps, reviser.highest_steps = step_range(
+            context.spec, members=members, remaining=remaining.env_steps
+        )
     return agent_pb.Task(key=key_of(context, f"iterations/{number}/reviser"), reviser=reviser)
 
 
@@ -245,17 +248,17 @@ def _clamp_sizes(allowed: v1.Hyperparameters) -> list[Adjustment]:
     return changed + [Adjustment("hidden_sizes", size, math.nan) for size in sizes[RECOMMENDED_HIDDEN_LAYERS:]]
 
 
-def step_range(spec: v1.SessionSpec, *, members: int, left: int) -> tuple[int, int]:
+def step_range(spec: v1.SessionSpec, *, members: int, remaining: int) -> tuple[int, int]:
     """Return the lowest and the highest number of environment steps per member that a revision may choose.
 
     :param members: members of the next training, at most.
-    :param left: environment steps left of the budget; 0: no limit.
+    :param remaining: environment steps left of the budget; 0: no limit.
     """
     low, high = (max(1, round(factor * spec.reward.steps_per_member)) for factor in STEP_FACTORS)
     if spec.reward.max_steps_per_member > spec.reward.steps_per_member:
         high = min(high, spec.reward.max_steps_per_member)
-    if left:
-        high = min(high, max(1, left // members))
+    if remaining:
+        high = min(high, max(1, remaining // members))
     return min(low, high), high
 
 

@@ -37,12 +37,12 @@ _SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredTrajectory:
     """A trajectory with its return and its judgment."""
 
     name: str
-    returned: float
-    judged: float
+    proposed_return: float
+    judge_score: float
     terms: Mapping[str, float]
     description: str = ""
 
@@ -76,46 +76,46 @@ def score_of(rollout: v1.Rollout) -> float:
     return rollout.judgment.score
 
 
-def scored_pairs(answer: judge_pb.ScoreResponse, scores: Mapping[str, float]) -> list[Scored]:
+def scored_pairs(answer: judge_pb.ScoreResponse, scores: Mapping[str, float]) -> list[ScoredTrajectory]:
     """Return the answer's trajectories that have a judgment."""
     scored = []
     longest = max((entry.steps for entry in answer.scored), default=0)
     for entry in answer.scored:
-        judged = scores.get(entry.rollout) if entry.rollout else None
-        if judged is None and entry.HasField("judge_score"):
-            judged = entry.judge_score
-        if judged is not None:
+        score = scores.get(entry.rollout) if entry.rollout else None
+        if score is None and entry.HasField("judge_score"):
+            score = entry.judge_score
+        if score is not None:
             share = 1.0 if entry.terminated or not entry.steps else longest / entry.steps
-            returned = share * float(getattr(entry, "return"))
+            proposed_return = share * float(getattr(entry, "return"))
             name = entry.rollout or f"control {entry.control}"
-            scored.append(Scored(name, returned, judged, dict(entry.terms), entry.description))
+            scored.append(ScoredTrajectory(name, proposed_return, score, dict(entry.terms), entry.description))
     return scored
 
 
-def screen(scored: Sequence[Scored], *, rounds: int) -> v1.Screening:
+def screen(scored: Sequence[ScoredTrajectory], *, rounds: int) -> v1.Screening:
     """Return the rank agreement, and whether it is backwards.
 
     :param rounds: how often the reward was sent back so far.
     """
     screening = v1.Screening(trajectories=len(scored), rounds=rounds)
-    judged = [entry.judged for entry in scored]
-    if len(scored) < _MIN_TRAJECTORIES or max(judged) - min(judged) < _MIN_SPREAD:
+    scores = [entry.judge_score for entry in scored]
+    if len(scored) < _MIN_TRAJECTORIES or max(scores) - min(scores) < _MIN_SPREAD:
         return screening
     # Ranks, because scales of returns mean nothing between rewards (decision 0028).
-    agreement = spearman([entry.returned for entry in scored], judged)
+    agreement = spearman([entry.proposed_return for entry in scored], scores)
     if agreement is not None:
         screening.agreement = agreement
         screening.inverted = agreement <= _BACKWARDS
     return screening
 
 
-def screening_failure(scored: Sequence[Scored], screening: v1.Screening) -> ev.CheckFailure:
+def screening_failure(scored: Sequence[ScoredTrajectory], screening: v1.Screening) -> ev.CheckFailure:
     """Return the author's report on a reward that orders trajectories backwards: the numbers of the extremes."""
-    ordered = sorted(scored, key=lambda entry: entry.judged)
+    ordered = sorted(scored, key=lambda entry: entry.judge_score)
     half = _SHOWN // 2
     extremes = [*ordered[:half], *ordered[-half:]]
     rows = [
-        f"judged {entry.judged:.2f}, return {entry.returned:.4g} ("
+        f"judged {entry.judge_score:.2f}, return {entry.proposed_return:.4g} ("
         + ", ".join(f"{name} {value:.4g}" for name, value in entry.terms.items())
         + f"){'; ' + entry.description if entry.description else ''}"
         for entry in extremes
@@ -139,8 +139,8 @@ def prescreen(
         return None
     source = judge.source
     name = f"screen:{number}:{reward.version}"
-    seen = context.step(name, lambda: _screen(context, number, reward, source, rounds))
-    return ParseDict(seen["failure"], ev.CheckFailure()) if seen["failure"] else None
+    result = context.step(name, lambda: _screen(context, number, reward, source, rounds))
+    return ParseDict(result["failure"], ev.CheckFailure()) if result["failure"] else None
 
 
 def _screen(context: SessionContext, number: int, reward: Code, judge_source: str, rounds: int) -> Json:

@@ -117,11 +117,11 @@ def sac_hyperparameters(spec: v1.SessionSpec, config: v1.Config) -> sac.SacHyper
     return sac.complete(_values(config.hyperparameters), base=base)
 
 
-def _values(given: v1.Hyperparameters) -> dict[str, Any]:
+def _values(hyperparameters: v1.Hyperparameters) -> dict[str, Any]:
     """Return the hyperparameters that are set, by name."""
     return {
         descriptor.name: list(value) if descriptor.name == "hidden_sizes" else value
-        for descriptor, value in given.ListFields()
+        for descriptor, value in hyperparameters.ListFields()
     }
 
 
@@ -160,7 +160,7 @@ def estimate(spec: v1.SessionSpec, *, episode_steps: int) -> Estimate:
     """Return the estimate of an iteration: model calls by role, training and evaluation of every member."""
     reward = spec.reward
     episodes = (reward.evaluations - 1) * reward.checkpoint_episodes + reward.evaluation_episodes
-    measured = _measured(spec)
+    measured = _comparable_session(spec)
     return Estimate(
         most_env_steps=members_of(spec) * reward.max_steps_per_member,
         measured_env_steps=reward.seeds * measured.steps if measured else 0,
@@ -179,11 +179,11 @@ def _load(spec: v1.SessionSpec) -> Load:
     """Return the load of the first iteration. Variants of a config have its number of environments."""
     environment, configs = spec.environment.removeprefix("environments/"), spec.reward.configs
     places = range(members_of(spec) // spec.reward.seeds)
-    given = [configs[min(place, len(configs) - 1)].hyperparameters for place in places]
-    return load_of(environment, given * spec.reward.seeds, spec.reward.steps_per_member)
+    hyperparameters = [configs[min(place, len(configs) - 1)].hyperparameters for place in places]
+    return load_of(environment, hyperparameters * spec.reward.seeds, spec.reward.steps_per_member)
 
 
-def _measured(spec: v1.SessionSpec) -> MeasuredSession | None:
+def _comparable_session(spec: v1.SessionSpec) -> MeasuredSession | None:
     """Return the measured session of the intent's class, if the spec trains as that did: until it passes."""
     reward, environment = spec.reward, spec.environment.removeprefix("environments/")
     session = measured_session(environment, spec.intent)
@@ -242,12 +242,12 @@ def validate(spec: v1.SessionSpec) -> None:
 def _check_checkpoints(spec: v1.SessionSpec) -> None:
     """Refuse what depends on judgments of checkpoints where there are none."""
     reward = spec.reward
-    judged = judges_checkpoints(spec)
-    if reward.early_stop and (not judged or members_of(spec) > reward.seeds):
+    judges = judges_checkpoints(spec)
+    if reward.early_stop and (not judges or members_of(spec) > reward.seeds):
         problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
         expected = "false, or one config and a code judge of all checkpoints"
         raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
-    if reward.checkpoint == v1.CHECKPOINT_CHOICE_BEST and not judged:
+    if reward.checkpoint == v1.CHECKPOINT_CHOICE_BEST and not judges:
         expected = "last, or a code judge of all checkpoints"
         raise InvalidArgument(field="spec.reward.checkpoint", value="best", expected=expected)
 
@@ -318,20 +318,22 @@ def _check_sac(spec: v1.SessionSpec) -> None:
         raise InvalidArgument(field="spec.reward.algorithm", value="sac", expected=expected)
 
 
-def _check_warmup(given: sac.SacHyperparameters, steps: int) -> None:
+def _check_warmup(hyperparameters: sac.SacHyperparameters, steps: int) -> None:
     """Refuse a training that ends before its first gradient step."""
-    if given.warmup_steps >= steps:
+    if hyperparameters.warmup_steps >= steps:
         problem = "actions are random until the training ends"
         expected = f"less than steps_per_member, {steps}"
-        raise InvalidArgument(field="warmup_steps", problem=problem, value=given.warmup_steps, expected=expected)
+        raise InvalidArgument(
+            field="warmup_steps", problem=problem, value=hyperparameters.warmup_steps, expected=expected
+        )
 
 
-def _check_ppo(given: dict[str, Any]) -> None:
+def _check_ppo(hyperparameters: dict[str, Any]) -> None:
     """Refuse hyperparameters that only SAC has, and sizes that contradict each other."""
-    for name, value in given.items():
+    for name, value in hyperparameters.items():
         if name in sac.OWN:
             raise InvalidArgument(field=name, value=value, expected="no value, or the algorithm 'sac'")
-    check_sizes(given)
+    check_sizes(hyperparameters)
 
 
 def _check_hyperparameters(spec: v1.SessionSpec, config: v1.Config, path: str) -> None:

@@ -28,7 +28,7 @@ _MAX_COURSE = 50
 def history_tools(history: History) -> dict[str, Tool]:
     """Return the tools by name; each takes its arguments and returns text."""
 
-    def numbered(answer: Any) -> Tool:
+    def by_number(answer: Any) -> Tool:
         return lambda arguments: _text(answer(history, _pick(history, arguments, "number")))
 
     def compare(arguments: Mapping[str, Any]) -> str:
@@ -36,11 +36,11 @@ def history_tools(history: History) -> dict[str, Tool]:
         return _text(_compare(first, second))
 
     return {
-        "get_iteration": numbered(_describe),
-        "get_reward_code": numbered(lambda _, entry: entry.reward.source),
-        "get_dynamics": numbered(_dynamics),
-        "get_judgments": numbered(_judgments),
-        "get_rollouts": numbered(_rollouts),
+        "get_iteration": by_number(_describe),
+        "get_reward_code": by_number(lambda _, entry: entry.reward.source),
+        "get_dynamics": by_number(_dynamics),
+        "get_judgments": by_number(_judgments),
+        "get_rollouts": by_number(_rollouts),
         "compare_iterations": compare,
         "get_scores": lambda _: _text([_timeline(history, entry) for entry in history.iterations]),
         "get_lineage": lambda _: tree(history),
@@ -60,8 +60,8 @@ def _pick(history: History, arguments: Mapping[str, Any], name: str) -> v1.Itera
     try:
         return history[int(value)]
     except KeyError:
-        known = ", ".join(str(entry.number) for entry in history.iterations)
-        message = f"{name}: there is no iteration {int(value)}; there are {known}"
+        numbers = ", ".join(str(entry.number) for entry in history.iterations)
+        message = f"{name}: there is no iteration {int(value)}; there are {numbers}"
         raise NotFound(message, reason="ITERATION_NOT_FOUND") from None
 
 
@@ -111,7 +111,7 @@ def _dynamics(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     configs: dict[str, Any] = {
         config.id: {"hyperparameters": _hyperparameters(config), "members": []} for config in iteration.reward.configs
     }
-    for member in history.trained(iteration.number):
+    for member in history.training_members(iteration.number):
         course = [
             {
                 "env_step": entry.env_step,
@@ -157,7 +157,7 @@ def _judgments(history: History, iteration: v1.Iteration) -> dict[str, Any]:
             "diagnosis": member.judgment.diagnosis,
             "judged_by": member.judgment.judged_by,
         }
-        for member in history.trained(iteration.number)
+        for member in history.training_members(iteration.number)
     ]
     labels = [
         {"rollout": entry.rollout, "score": entry.score, "comment": entry.comment}
@@ -181,7 +181,7 @@ def _rollouts(history: History, iteration: v1.Iteration) -> dict[str, Any]:
     """The rollouts in order; beyond the limit, those of each member's last checkpoints, the median ones first."""
     ranked = [
         (len(member.evaluations) - place, rollout.label != "median", member, evaluation, rollout)
-        for member in history.trained(iteration.number)
+        for member in history.training_members(iteration.number)
         for place, evaluation in enumerate(member.evaluations)
         for rollout in evaluation.rollouts
     ]
@@ -244,9 +244,9 @@ def change_lines(history: History) -> list[str]:
 def tree(history: History) -> str:
     """Return the iterations as an indented tree, ``*`` at the best."""
     children: dict[int, list[v1.Iteration]] = {}
-    known = {entry.name for entry in history.iterations}
+    names = {entry.name for entry in history.iterations}
     for entry in history.iterations:
-        children.setdefault(number_of(entry.parent) if entry.parent in known else 0, []).append(entry)
+        children.setdefault(number_of(entry.parent) if entry.parent in names else 0, []).append(entry)
     lines: list[str] = []
     stack = [(entry, 0) for entry in reversed(children.get(0, []))]
     while stack:
@@ -276,7 +276,7 @@ def diff(first: v1.Iteration, second: v1.Iteration) -> str:
 
 def dynamics(history: History, number: int) -> str:
     """Return the course of an iteration's training in words: returns by member, and metrics by config over its seeds."""
-    members = history.trained(number)
+    members = history.training_members(number)
     lines = []
     for member in members:
         course = ", ".join(

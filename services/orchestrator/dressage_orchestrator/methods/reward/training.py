@@ -161,7 +161,7 @@ def score_again(context: SessionContext, number: int, trained: Sequence[v1.Membe
     for member in trained:
         step = aggregate.deciding(member).env_step or member.env_steps
         task.score.policies.add(member=member.name.rpartition("/")[2], bundle=member.policy, env_step=step)
-    return _scored(context, number, CONFIRMATION, task, trained, doing="confirming on fresh seeds")
+    return _play_policies(context, number, CONFIRMATION, task, trained, doing="confirming on fresh seeds")
 
 
 def score_checkpoints(
@@ -180,10 +180,10 @@ def score_checkpoints(
         bundle = f"{training}/members/{ident}/policies/{step}"
         task.score.policies.add(member=ident, bundle=bundle, env_step=step)
     ident = training.rpartition("/")[2].replace(TRAINING, SELECTION, 1)
-    return _scored(context, number, ident, task, trained, doing="playing the best checkpoints")
+    return _play_policies(context, number, ident, task, trained, doing="playing the best checkpoints")
 
 
-def _scored(
+def _play_policies(
     context: SessionContext, number: int, ident: str, task: work.Assignment, trained: Sequence[v1.Member], *, doing: str
 ) -> str:
     name = resource_names.assignment_name(context.session, number, ident)

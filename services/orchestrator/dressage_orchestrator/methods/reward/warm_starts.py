@@ -97,14 +97,14 @@ def policies(context: SessionContext, iteration: v1.Iteration) -> dict[int, work
     start = iteration.reward.warm_start
     if not start.iteration or start.refused:
         return {}
-    trained = _trained(context, context.store.iteration(resource_names.parse_iteration(start.iteration)[1]))
+    trained = _members_with_policy(context, context.store.iteration(resource_names.parse_iteration(start.iteration)[1]))
     best = max(trained, key=lambda member: (member.judgment.score, -member.seed))
     own = {member.seed: member for member in trained}
     seeds = range(context.spec.seed, context.spec.seed + context.spec.reward.seeds)
     return {seed: work.StartPolicy(bundle=own.get(seed, best).policy, keeps_value=start.keeps_value) for seed in seeds}
 
 
-def _trained(context: SessionContext, parent: v1.Iteration) -> Sequence[v1.Member]:
+def _members_with_policy(context: SessionContext, parent: v1.Iteration) -> Sequence[v1.Member]:
     """Return the members of the parent's best config that have a policy."""
     names = trainings(parent)
     members = context.store.members(names[-1]) if names else []
@@ -117,7 +117,7 @@ def _refusal(context: SessionContext, parent: v1.Iteration, iteration: v1.Iterat
     spec = context.spec
     if refusal(spec):
         return refusal(spec)
-    if not _trained(context, parent):
+    if not _members_with_policy(context, parent):
         return f"iteration {parent.number} has no policy"
     had = hyperparameters(spec, _winner(parent))
     for config in iteration.reward.configs:
