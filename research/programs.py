@@ -18,7 +18,7 @@ from dressage.experiments import pictures, report
 from dressage.experiments.analysis import Analysis, Results
 from dressage.experiments.records import Record
 from dressage.experiments.report import table
-from dressage.sdk.texts import counted, duration
+from dressage.sdk.texts import duration, quantity
 from dressage.statistics import Array, Interval, ShareDifference, mean_curve, share_difference, wilson
 
 from research.published import Published, published_numbers, score_table
@@ -349,7 +349,7 @@ def draw_successes(rows: Sequence[Success], folder: Path) -> dict[str, Path]:
     :return: the file of each environment.
     :raises OSError: if a file cannot be written.
     """
-    if not pictures.installed():
+    if not pictures.is_installed():
         return {}
     methods = list(dict.fromkeys(row.method for row in rows))
     written = {}
@@ -395,6 +395,8 @@ def _success_figure(rows: Sequence[Success], methods: Sequence[str]) -> Any:
 
 def _draw_line(panel: Any, row: Success, values: Sequence[Interval], style: dict[str, Any]) -> None:
     programs = row.curve.programs
-    panel.plot(programs, [value.value for value in values], label=f"{row.method} ({counted(row.runs, 'run')})", **style)
+    panel.plot(
+        programs, [value.value for value in values], label=f"{row.method} ({quantity(row.runs, 'run')})", **style
+    )
     low, high = [value.low for value in values], [value.high for value in values]
     panel.fill_between(programs, low, high, color=style["color"], alpha=0.13, linewidth=0, step="post")

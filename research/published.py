@@ -11,7 +11,7 @@ from dressage.experiments import report
 from dressage.experiments.analysis import METRICS, Analysis, Metric
 from dressage.experiments.report import number
 from dressage.sdk.files import read_source
-from dressage.sdk.texts import counted
+from dressage.sdk.texts import quantity
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
@@ -92,7 +92,7 @@ def published_numbers(analysis: Analysis, published: Sequence[Published]) -> lis
         return []
     lines = ["## Published numbers", ""]
     for paper in published:
-        lines += [f"{paper.title}, {counted(paper.runs, 'run')}. Source: {paper.source}.", ""]
+        lines += [f"{paper.title}, {quantity(paper.runs, 'run')}. Source: {paper.source}.", ""]
         lines += [f"- {caveat}" for caveat in paper.caveats]
         shown = [name for name in paper.environment_caveats if name in analysis.results.environments]
         lines += [*(f"- {name}: {paper.environment_caveats[name]}" for name in shown), ""]

@@ -131,13 +131,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Writes docs/api.md from protos/.")
     parser.add_argument("--check", action="store_true", help="fail if the committed page is not current")
     parser.add_argument("--image", type=Path, help="compiled protos to read instead of compiling")
-    given = parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        image = given.image or Path(scratch) / "api.binpb"
-        if given.image is None:
+        image = args.image or Path(scratch) / "api.binpb"
+        if args.image is None:
             generate_api.compile_image(image)
         fresh = page(image.read_bytes())
-    if not given.check:
+    if not args.check:
         PAGE.write_text(fresh, encoding="utf-8")
     elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != fresh:
         print("docs/api.md is not current; run `make docs` and commit the result", file=sys.stderr)

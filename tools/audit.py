@@ -32,7 +32,7 @@ def install() -> Path:
     return program
 
 
-def locked(extra: str, target: Path) -> None:
+def export_requirements(extra: str, target: Path) -> None:
     """Write the locked packages of an extra."""
     options = ["--quiet", "--frozen", "--no-dev", "--no-emit-project", "--extra", extra, "--output-file", str(target)]
     subprocess.run([UV, "export", *options], check=True, stdout=subprocess.DEVNULL)
@@ -49,12 +49,12 @@ def audit(program: Path, requirements: Path, *, seconds: float) -> int:
             timeout=seconds,
         )
     except subprocess.TimeoutExpired:
-        return skipped(f"no answer within {seconds:g} s")
+        return warn_skipped(f"no answer within {seconds:g} s")
     try:
         dependencies: list[dict[str, Any]] = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
         if _NO_CONNECTION.search(done.stderr):
-            return skipped(done.stderr.strip().splitlines()[-1])
+            return warn_skipped(done.stderr.strip().splitlines()[-1])
         print(done.stderr, file=sys.stderr)
         return 2
     vulnerable = [entry for entry in dependencies if entry.get("vulns")]
@@ -66,12 +66,12 @@ def audit(program: Path, requirements: Path, *, seconds: float) -> int:
     if vulnerable:
         return 1
     if dependencies and unknown == len(dependencies):  # an index without the database answers so
-        return skipped("it has none of the packages")
+        return warn_skipped("it has none of the packages")
     print(f"audit: no known vulnerability in {len(dependencies) - unknown} packages; {unknown} are not in the database")
     return 0
 
 
-def skipped(reason: str) -> int:
+def warn_skipped(reason: str) -> int:
     """Warn that nothing was compared."""
     print(f"audit: skipped, the database of vulnerabilities cannot be reached: {reason}", file=sys.stderr)
     return 0
@@ -83,12 +83,12 @@ def main() -> int:
     parser.add_argument("--extra", default="local", help="extra of pyproject.toml (default: local)")
     parser.add_argument("--seconds", type=float, default=120.0, help="time limit of pip-audit (default: 120)")
     parser.add_argument("--program", type=Path, help="pip-audit to use, instead of installing it")
-    given = parser.parse_args()
-    program = given.program or install()
+    args = parser.parse_args()
+    program = args.program or install()
     with tempfile.TemporaryDirectory() as folder:
         requirements = Path(folder) / "requirements.txt"
-        locked(given.extra, requirements)
-        return audit(program, requirements, seconds=given.seconds)
+        export_requirements(args.extra, requirements)
+        return audit(program, requirements, seconds=args.seconds)
 
 
 if __name__ == "__main__":

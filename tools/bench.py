@@ -72,10 +72,10 @@ def run(path: Path) -> Result:
         result = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
         raise SystemExit(f"{path.name} printed no JSON object: {done.stdout[-200:]!r}") from None
-    return checked(result, path)
+    return check(result, path)
 
 
-def checked(result: Any, path: Path) -> Result:
+def check(result: Any, path: Path) -> Result:
     """Return the object if it has every key with the right type, and the file's name.
 
     :raises SystemExit: otherwise.
@@ -121,7 +121,7 @@ def table(results: Iterable[Result]) -> list[str]:
     return lines
 
 
-def stored(folder: Path) -> dict[str, Result]:
+def load_results(folder: Path) -> dict[str, Result]:
     """Return the results that the folder holds, by name."""
     results = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
     return {result["name"]: result for result in results}
@@ -153,17 +153,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help="benchmarks to run (default: all but time_to_pass and gpu_training)")
     parser.add_argument("--date", type=datetime.date.fromisoformat, default=datetime.date.today(), help="YYYY-MM-DD")
     parser.add_argument("--table", action="store_true", help="run nothing, write the table from the stored results")
-    given = parser.parse_args(arguments)
-    known = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("[!_]*.py"))}
-    for name in given.names:
-        if name not in known:
-            parser.error(f"no benchmark {name!r}; expected one of {', '.join(known)}")
+    args = parser.parse_args(arguments)
+    paths = {path.stem: path for path in sorted((ROOT / "benchmarks").glob("[!_]*.py"))}
+    for name in args.names:
+        if name not in paths:
+            parser.error(f"no benchmark {name!r}; expected one of {', '.join(paths)}")
     machine = f"{cpu_model()}, {os.cpu_count()} cores"
-    for name in [] if given.table else given.names or [name for name in known if name not in BY_NAME]:
-        result = run(known[name])
+    for name in [] if args.table else args.names or [name for name in paths if name not in BY_NAME]:
+        result = run(paths[name])
         print(json.dumps(result))
-        store(RESULTS, {**result, "machine": machine, "date": given.date.isoformat()})
-    results = {name: result for name, result in stored(RESULTS).items() if name in known}
+        store(RESULTS, {**result, "machine": machine, "date": args.date.isoformat()})
+    results = {name: result for name, result in load_results(RESULTS).items() if name in paths}
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
     return 0
 

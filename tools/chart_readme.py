@@ -30,14 +30,14 @@ class Value:
     words: str
 
 
-class Undocumented(Exception):
+class MissingComment(Exception):
     """Keys of values.yaml without a comment."""
 
 
-def documented(text: str) -> list[Value]:
+def parse_values(text: str) -> list[Value]:
     """Return the values of a values.yaml in their order.
 
-    :raises Undocumented: naming the keys that have no comment.
+    :raises MissingComment: naming the keys that have no comment.
     """
     comments = _comments(text)
     values: list[Value] = []
@@ -55,7 +55,7 @@ def documented(text: str) -> list[Value]:
 
     walk(yaml.safe_load(text), ())
     if missing:
-        raise Undocumented(f"values.yaml: no `# --` comment above {', '.join(missing)}")
+        raise MissingComment(f"values.yaml: no `# --` comment above {', '.join(missing)}")
     return values
 
 
@@ -98,7 +98,7 @@ def _cell(text: str) -> str:
 def render(chart: Path = CHART) -> str:
     """Return the text of the README."""
     introduction = (chart / "README.in.md").read_text(encoding="utf-8")
-    values = documented((chart / "values.yaml").read_text(encoding="utf-8"))
+    values = parse_values((chart / "values.yaml").read_text(encoding="utf-8"))
     return introduction.replace(_MARK, table(values))
 
 
@@ -109,7 +109,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         readme = render()
-    except Undocumented as error:
+    except MissingComment as error:
         print(error, file=sys.stderr)
         return 1
     path = CHART / "README.md"

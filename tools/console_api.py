@@ -52,9 +52,9 @@ def request() -> plugin_pb2.CodeGeneratorRequest:
             add(dependency)
         proto = descriptor_pb2.FileDescriptorProto()
         file.CopyToProto(proto)
-        kept = [name for name in proto.dependency if name not in _OPTIONS]
+        dependencies = [name for name in proto.dependency if name not in _OPTIONS]
         del proto.dependency[:]
-        proto.dependency.extend(kept)
+        proto.dependency.extend(dependencies)
         for message in proto.message_type:
             _without_rules(message)
         result.proto_file.append(proto)

@@ -25,19 +25,19 @@ _ENVIRONMENTS = ("CartPole-v1", "Hopper-v5", "HalfCheetah-v5", "InvertedPendulum
 _STATES = (v1.SESSION_STATE_SUCCEEDED, v1.SESSION_STATE_EXHAUSTED, v1.SESSION_STATE_CANCELLED)
 
 
-def ended(tx: Transaction, session: str, number: int) -> None:
+def create_session(tx: Transaction, session: str, number: int) -> None:
     """An ended session with a score and a cost."""
     environment = f"environments/{_ENVIRONMENTS[number % len(_ENVIRONMENTS)]}"
     intent = f"behaviour {number}: run forward fast and keep the torso upright"
     sessions.create(tx, session, v1.SessionSpec(intent=intent, environment=environment, model="template/v1"))
 
-    def end(stored: v1.Session) -> None:
-        stored.state = _STATES[number % len(_STATES)]
-        stored.current_iteration = 1
-        stored.best_score = (number % 100) / 100
-        stored.cost.dollars = number / 100
-        stored.start_time.CopyFrom(timestamp(tx.now - timedelta(minutes=number)))
-        stored.end_time.CopyFrom(timestamp(tx.now - timedelta(minutes=number / 2)))
+    def end(message: v1.Session) -> None:
+        message.state = _STATES[number % len(_STATES)]
+        message.current_iteration = 1
+        message.best_score = (number % 100) / 100
+        message.cost.dollars = number / 100
+        message.start_time.CopyFrom(timestamp(tx.now - timedelta(minutes=number)))
+        message.end_time.CopyFrom(timestamp(tx.now - timedelta(minutes=number / 2)))
 
     sessions.change(tx, session, end)
 
@@ -62,8 +62,8 @@ def main(folder: Path) -> None:
     database = Database(sqlite_url(folder / "dressage.db"), clock=lambda: now)
     with database.begin() as tx:
         for number in range(SESSIONS - 1):
-            ended(tx, f"many-{number}", number)
-        ended(tx, CURVES, 0)
+            create_session(tx, f"many-{number}", number)
+        create_session(tx, CURVES, 0)
         curves(tx)
     database.close()
 

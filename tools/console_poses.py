@@ -65,8 +65,8 @@ def _entry(model: Any, qpos: Any, qvel: Any, ctrl: Any) -> dict[str, Any]:
                 "qpos": position.tolist(),
                 "qvel": velocity.tolist(),
                 "ctrl": np.asarray(control, dtype=np.float64).tolist(),
-                "geom_xpos": _rounded(data.geom_xpos),
-                "geom_xmat": _rounded(data.geom_xmat),
+                "geom_xpos": _round(data.geom_xpos),
+                "geom_xmat": _round(data.geom_xmat),
                 "contacts": int(data.ncon),
                 "normal_force": float(f"{_normal_force(model, data):.8g}"),
             }
@@ -84,7 +84,7 @@ def _normal_force(model: Any, data: Any) -> float:
     return total
 
 
-def _rounded(array: Any) -> list[float]:
+def _round(array: Any) -> list[float]:
     values: list[float] = np.asarray(array).ravel().round(_DIGITS).tolist()
     return [value + 0.0 for value in values]
 

@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path, metavar="RESULT.json")
-    given = parser.parse_args(arguments)
-    paths = [path.resolve() for path in given.results]
+    args = parser.parse_args(arguments)
+    paths = [path.resolve() for path in args.results]
     TARGET.write_text(text_of({str(path.relative_to(ROOT)): json.loads(path.read_text("utf-8")) for path in paths}))
 
 

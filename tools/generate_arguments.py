@@ -77,7 +77,7 @@ class Schema:
     def arguments(self, root: str) -> list[Row]:
         """Return the arguments of a request, in the order of the help."""
         rows: dict[str, Row] = {}
-        for path, owner, argument in self._annotated(self.message(root), ""):
+        for path, owner, argument in self._annotations(self.message(root), ""):
             row = rows.setdefault(argument.name, Row(argument.name))
             if argument.help:
                 row.paths.insert(0, path)
@@ -85,12 +85,12 @@ class Schema:
                 row.values = self._values(owner, argument)
             else:
                 row.paths.append(path)
-        roles = {argument.name for _, _, argument in self._annotated(self.message("RoleModel"), "")}
+        roles = {argument.name for _, _, argument in self._annotations(self.message("RoleModel"), "")}
         for name in roles & rows.keys():
             rows[name].values |= {"kind": "roles", "metavar": f"[ROLE=]{rows[name].values['metavar']}"}
         return sorted(rows.values(), key=lambda row: row.order)
 
-    def _annotated(
+    def _annotations(
         self, message: Descriptor, prefix: str
     ) -> Iterator[tuple[str, FieldDescriptor | OneofDescriptor, Any]]:
         for oneof in message.oneofs:
@@ -103,7 +103,7 @@ class Schema:
             if inner is not None and inner.file.package == PACKAGE and inner.GetOptions().map_entry:
                 inner = inner.fields_by_name["value"].message_type
             if inner is not None and inner.file.package == PACKAGE:
-                yield from self._annotated(inner, f"{prefix}{each.name}.")
+                yield from self._annotations(inner, f"{prefix}{each.name}.")
 
     def _values(self, owner: FieldDescriptor | OneofDescriptor, argument: Any) -> dict[str, Any]:
         choices: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ def table(name: str, doc: str, rows: list[Row]) -> str:
     return "\n".join([*lines, ")", f'"""{doc}"""', ""])
 
 
-def typed(name: str, doc: str, rows: list[Row], base: str = "TypedDict, total=False") -> str:
+def typed_dict(name: str, doc: str, rows: list[Row], base: str = "TypedDict, total=False") -> str:
     """Return a `TypedDict` of keywords as source."""
     lines = [f"    class {name}({base}):", f'        """{doc}"""', ""]
     for row in rows:
@@ -209,9 +209,9 @@ def write(image: Path, target: Path) -> None:
         table("STEER", "Arguments of `dressage sessions steer`, by fields of `SteerSessionRequest`.", steer),
         f'METHODS = {methods!r}\n"""Fields of `SessionSpec` that are the settings of a method."""\n\n',
         "if TYPE_CHECKING:  # commands do not need them, and they take milliseconds\n",
-        typed("TrainSettings", "Keywords of `dressage.train`.", [row for row in keywords if row.values["train"]]),
+        typed_dict("TrainSettings", "Keywords of `dressage.train`.", [row for row in keywords if row.values["train"]]),
         "",
-        typed(
+        typed_dict(
             "RunSettings",
             "Keywords of `dressage.run`.",
             [row for row in keywords if not row.values["train"]],

@@ -19,7 +19,7 @@ from typing import Any
 
 from dressage.envs.catalogue import catalogue
 from dressage.experiments.records import RESULTS
-from dressage.sdk.texts import counted
+from dressage.sdk.texts import quantity
 from dressage.training.measured import FILE
 
 _HEAD = "# Written by tools/measured_sessions.py.\n"
@@ -66,7 +66,7 @@ def _entry(intent: str, rows: Sequence[Mapping[str, Any]]) -> str:
         "seeds": seeds,
         "steps": round(steps),
         "core_seconds": round(seconds),
-        "source": f"experiments/results/intents: {counted(len(rows), 'session')} on {cores} cores",
+        "source": f"experiments/results/intents: {quantity(len(rows), 'session')} on {cores} cores",
         "sessions": len(rows),
         "passed": len(passed),
     }
@@ -79,9 +79,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder of the results")
     parser.add_argument("--out", type=Path, help="folder to write ENVIRONMENT.toml to [the environments' own folders]")
-    given = parser.parse_args()
-    for environment, text in texts_of(read(given.folder / RESULTS)).items():
-        path = given.out / f"{environment}.toml" if given.out else catalogue()[environment].path / FILE
+    args = parser.parse_args()
+    for environment, text in texts_of(read(args.folder / RESULTS)).items():
+        path = args.out / f"{environment}.toml" if args.out else catalogue()[environment].path / FILE
         path.write_text(text, "utf-8")
     return 0
 

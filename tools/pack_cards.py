@@ -54,7 +54,7 @@ def write(running: SandboxProcess, card: EnvironmentCard) -> None:
     shutil.copytree(running.scratch / card.id, entry.trajectories)
 
 
-def _unmeasured(card: EnvironmentCard) -> EnvironmentCard:
+def _without_scales(card: EnvironmentCard) -> EnvironmentCard:
     """Return the card without its scales, which differ a little between types of processors."""
     return replace(card, scales={})
 
@@ -64,14 +64,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", default=sorted(PACKS))
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a card differs")
-    given = parser.parse_args(arguments)
-    for name in given.names:
+    args = parser.parse_args(arguments)
+    for name in args.names:
         with simulators(name) as running:
             for env_id in PACKS[name].environments:
                 card = card_of(running, env_id)
-                if not given.check:
+                if not args.check:
                     write(running, card)
-                elif _unmeasured(load_card(env_id)) != _unmeasured(card):
+                elif _without_scales(load_card(env_id)) != _without_scales(card):
                     sys.exit(f"the card of {env_id} is not current: python tools/pack_cards.py {name}")
 
 

@@ -70,7 +70,7 @@ class InvalidArgument(DressageError):
         if not violations:
             text = message.removeprefix(f"{field}: ") if message else _text(problem, value, expected, remedy)
             violations = (Violation(field, text),)
-        super().__init__(message or _joined(violations), reason=reason, metadata=metadata)
+        super().__init__(message or _violations_text(violations), reason=reason, metadata=metadata)
         self.violations = tuple(violations)
         self.expected = expected
 
@@ -81,23 +81,23 @@ class InvalidArgument(DressageError):
 
     def rename(self, name: Callable[[str], str]) -> Self:
         """Name the fields in another way, also at the beginning of the message, and return the error."""
-        begins_with_fields = self.message == _joined(self.violations)
+        begins_with_fields = self.message == _violations_text(self.violations)
         self.violations = tuple(Violation(name(field), text) for field, text in self.violations)
         if begins_with_fields:
-            self.message = _joined(self.violations)
+            self.message = _violations_text(self.violations)
             self.args = (self.message,)
         return self
 
 
-def _joined(violations: Sequence[Violation]) -> str:
+def _violations_text(violations: Sequence[Violation]) -> str:
     return "; ".join(f"{field}: {text}" for field, text in violations)
 
 
 def _text(problem: str, value: object, expected: str, remedy: str) -> str:
     text = problem
     if value is not _NO_VALUE:
-        shown = repr(value)
-        text += f" (got {shown if len(shown) <= _SHOWN_VALUE else shown[: _SHOWN_VALUE - 3] + '...'})"
+        value_text = repr(value)
+        text += f" (got {value_text if len(value_text) <= _SHOWN_VALUE else value_text[: _SHOWN_VALUE - 3] + '...'})"
     if expected:
         text += f"; expected {expected}"
     return f"{text}. {remedy}" if remedy else text

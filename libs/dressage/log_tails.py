@@ -13,12 +13,12 @@ def without_tracebacks(text: str) -> str:
 
     The whole output is in the log. A text may begin within a traceback.
     """
-    kept: list[str] = []
+    lines: list[str] = []
     inside = False
     for line in text.splitlines():
         drawn = re.match(r"\s*[|+]", line)
         content = re.sub(r"^\s*[|+]-*(\+-+)?(\s*\d+ -+)? ?", "", line) if drawn else line
         inside = bool(_HEADER.match(content) or _FRAME.match(content)) or (inside and content[:1] in (" ", "\t"))
         if not inside:
-            kept.append(line)
-    return "\n".join(kept)
+            lines.append(line)
+    return "\n".join(lines)

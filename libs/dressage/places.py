@@ -19,6 +19,6 @@ def default_data_dir(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(platformdirs.user_data_dir("dressage"))
 
 
-def data_dir(given: Path | None) -> Path:
+def data_dir(folder: Path | None) -> Path:
     """The data folder in use: the given one, else `$DRESSAGE_HOME`, else the platform's place."""
-    return default_data_dir() if given is None else given.expanduser().absolute()
+    return default_data_dir() if folder is None else folder.expanduser().absolute()

@@ -13,7 +13,7 @@ from tools.dashboards.pages import PAGES
 FOLDER = Path(__file__).parents[2] / "charts" / "dressage" / "dashboards"
 
 
-def rendered() -> dict[str, str]:
+def render() -> dict[str, str]:
     """Return the JSON of each dashboard by file name."""
     encoder = JSONEncoder(sort_keys=True, indent=2)
     texts = {}
@@ -30,13 +30,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="say whether the files are current; write nothing")
     check = parser.parse_args().check
-    stale = [name for name, text in rendered().items() if not _current(FOLDER / name, text)]
+    stale = [name for name, text in render().items() if not _current(FOLDER / name, text)]
     if check and stale:
         print(f"not current: {', '.join(stale)}; run python -m tools.dashboards", file=sys.stderr)
         return 1
     FOLDER.mkdir(exist_ok=True)
     for name in stale:
-        (FOLDER / name).write_text(rendered()[name], encoding="utf-8")
+        (FOLDER / name).write_text(render()[name], encoding="utf-8")
     return 0
 
 

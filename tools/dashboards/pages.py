@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders import dashboard
 
-from tools.dashboards.panels import AnyPanel, Query, distribution, filled, lines, number, page, quantiles
+from tools.dashboards.panels import AnyPanel, Query, add_panels, distribution, lines, number, page, quantiles
 
 
 def _sessions_now() -> list[AnyPanel]:
@@ -102,7 +102,7 @@ def sessions() -> dashboard.Dashboard:
         ("Over time", _sessions_over_time()),
         ("Searches", _searches()),
     ]
-    return filled(board, sections)
+    return add_panels(board, sections)
 
 
 def _training_now() -> list[AnyPanel]:
@@ -185,7 +185,7 @@ def training() -> dashboard.Dashboard:
         ("Pools", _training_pools()),
         ("GPUs", _training_devices()),
     ]
-    return filled(board, sections)
+    return add_panels(board, sections)
 
 
 def _models_in_range() -> list[AnyPanel]:
@@ -267,7 +267,7 @@ def models() -> dashboard.Dashboard:
         ("In range", _models_in_range()),
         ("Over time", _models_over_time()),
     ]
-    return filled(board, sections)
+    return add_panels(board, sections)
 
 
 def _services_services() -> list[AnyPanel]:
@@ -351,7 +351,7 @@ def services() -> dashboard.Dashboard:
         ("Rendering", _services_rendering()),
         ("Artifact store", _services_artifact_store()),
     ]
-    return filled(board, sections)
+    return add_panels(board, sections)
 
 
 PAGES = {"sessions": sessions, "training": training, "models": models, "services": services}

@@ -102,7 +102,7 @@ def page(uid: str, title: str, description: str) -> dashboard.Dashboard:
     return board.with_variable(source).with_variable(namespaces).link(links)
 
 
-def filled(board: dashboard.Dashboard, sections: Sequence[tuple[str, Sequence[AnyPanel]]]) -> dashboard.Dashboard:
+def add_panels(board: dashboard.Dashboard, sections: Sequence[tuple[str, Sequence[AnyPanel]]]) -> dashboard.Dashboard:
     """Add panels under headings to a dashboard."""
     for title, panels in sections:
         board = board.with_row(dashboard.Row(title))

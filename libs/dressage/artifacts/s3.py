@@ -399,6 +399,6 @@ def write(client: S3Client, name: str, contents: Contents, *, part_bytes: int, w
         raise
 
 
-def _check(contents: Contents, read: hashlib._Hash) -> None:
-    if read.hexdigest() != contents.sha256:
+def _check(contents: Contents, digest: hashlib._Hash) -> None:
+    if digest.hexdigest() != contents.sha256:
         raise Aborted("the file changed while it was uploaded", reason="ARTIFACT_SOURCE_CHANGED")

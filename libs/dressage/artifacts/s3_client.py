@@ -35,7 +35,7 @@ class FileProvider(Provider):
 
     def __init__(self, access_key_file: Path, secret_key_file: Path) -> None:
         self._files = (access_key_file, secret_key_file)
-        self._seen: tuple[int, ...] = ()
+        self._times: tuple[int, ...] = ()
         self._credentials: Credentials | None = None
 
     def retrieve(self) -> Credentials:
@@ -44,10 +44,10 @@ class FileProvider(Provider):
         :raises FailedPrecondition: if a file cannot be read or is empty, naming it.
         """
         try:
-            seen = tuple(path.stat().st_mtime_ns for path in self._files)
-            if self._credentials is None or seen != self._seen:
+            times = tuple(path.stat().st_mtime_ns for path in self._files)
+            if self._credentials is None or times != self._times:
                 access_key, secret_key = (path.read_text().strip() for path in self._files)
-                self._credentials, self._seen = Credentials(access_key, secret_key), seen
+                self._credentials, self._times = Credentials(access_key, secret_key), times
         except (OSError, ValueError) as error:
             names = " and ".join(str(path) for path in self._files)
             message = (

@@ -63,8 +63,8 @@ def upload(grant: Grant, path: Path, *, timeout: float = TIMEOUT) -> None:
         headers = {**grant.headers, "Content-Length": str(size), "Content-MD5": check}
         request = urllib.request.Request(grant.url, data=file, headers=headers, method="PUT")
         with _open(request, "upload", path.name, timeout) as response:
-            stored = _content_md5(response)
-    if stored is not None and stored != digest.hexdigest():
+            content_md5 = _content_md5(response)
+    if content_md5 is not None and content_md5 != digest.hexdigest():
         raise _unavailable("upload", path.name, "the stored contents differ from those sent")
 
 
@@ -107,7 +107,7 @@ def _receive(response: http.client.HTTPResponse, file: BinaryIO, name: str) -> N
     if length is not None and size != int(length):
         raise _unavailable("download", name, f"the connection broke after {size} of {length} bytes")
     digests = {_content_md5(response): md5.hexdigest(), response.headers.get(_SHA256_HEADER): sha256.hexdigest()}
-    if any(stored is not None and stored != received for stored, received in digests.items()):
+    if any(expected is not None and expected != received for expected, received in digests.items()):
         raise _unavailable("download", name, "the contents received differ from those stored")
 
 

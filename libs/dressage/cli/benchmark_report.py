@@ -9,7 +9,7 @@ from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.experiments.report import csv_text, table
 from dressage.sdk.results import state_name
-from dressage.sdk.texts import counted, short
+from dressage.sdk.texts import quantity, short
 
 Curves = Mapping[int, Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]]
 """Number and curve of each iteration, by the number of the case from 1."""
@@ -104,7 +104,7 @@ def markdown(benchmark: pb.Benchmark, curves: Curves, *, picture: bool) -> str:
     template = benchmark.template
     facts = [
         f"model {template.model or 'the default'}",
-        f"at most {counted(template.max_iterations or 5, 'iteration')}",
+        f"at most {quantity(template.max_iterations or 5, 'iteration')}",
         f"threshold {template.pass_threshold or 0.7:g}",
         f"staged, gate {benchmark.stage_gate:g}" if benchmark.staged else "flat",
     ]
@@ -179,7 +179,7 @@ def _draw(benchmark: pb.Benchmark, curves: Curves, path: Path) -> bool:
         import matplotlib
     except ImportError:
         return False
-    lines = {number: _joined(iterations) for number, iterations in list(curves.items())[:_MAX_PLOTTED]}
+    lines = {number: _join_curves(iterations) for number, iterations in list(curves.items())[:_MAX_PLOTTED]}
     lines = {number: points for number, points in lines.items() if points}
     if not lines:
         return False
@@ -199,7 +199,7 @@ def _draw(benchmark: pb.Benchmark, curves: Curves, path: Path) -> bool:
     return True
 
 
-def _joined(iterations: Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]) -> list[tuple[int, float]]:
+def _join_curves(iterations: Sequence[tuple[int, Sequence[session_pb2.CurvePoint]]]) -> list[tuple[int, float]]:
     points, before = [], 0
     for _, curve in iterations:
         points += [(before + point.env_step, point.score) for point in curve if point.HasField("score")]

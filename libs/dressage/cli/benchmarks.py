@@ -26,7 +26,7 @@ from dressage.local.connection import Connection, ServerOptions, execute, refuse
 from dressage.sdk.argument_names import option_names
 from dressage.sdk.results import state_name
 from dressage.sdk.specs import make_spec
-from dressage.sdk.texts import counted, duration, mean_text, short
+from dressage.sdk.texts import duration, mean_text, quantity, short
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ async def _run(connection: Connection, plan: files.Plan | None, folder: ResultFo
             parallel=plan.request.parallel,
         )
     total, done = len(cases), len(cases) - len(left)
-    head = f"{counted(total, 'session')}: {done} with a result, {total - done} to run, {benchmark.parallel} at a time"
+    head = f"{quantity(total, 'session')}: {done} with a result, {total - done} to run, {benchmark.parallel} at a time"
     _print_progress(head)
     _print_progress(_after_interruption(benchmark, connection))
     if options.detach:
@@ -222,7 +222,7 @@ def _result(record: Record) -> str:
     if record.target is not None and record.score is not None:
         reached = "reached" if record.score >= record.target else "not reached"
         parts.append(f"target {record.target:g} {reached}")
-    parts += [counted(record.episodes, "episode")] if record.episodes else []
+    parts += [quantity(record.episodes, "episode")] if record.episodes else []
     parts += [duration(record.seconds)] if record.seconds is not None else []
     return ", ".join(parts)
 
@@ -300,7 +300,7 @@ def print_benchmark(benchmark: pb.Benchmark, *, as_json: bool) -> None:
     matrix = _is_matrix(benchmark.cases)
     rows: list[tuple[Any, ...]] = [
         (
-            *((case.method, environment_label(case), case.run) if matrix else _described(case)),
+            *((case.method, environment_label(case), case.run) if matrix else _case_columns(case)),
             state_name(case.state) if case.state else "",
             f"{case.score:.2f}" if case.HasField("score") else "",
             case.iterations or "",
@@ -314,5 +314,5 @@ def print_benchmark(benchmark: pb.Benchmark, *, as_json: bool) -> None:
     print(f"{benchmark.completed} of {len(benchmark.cases)} done, {benchmark.passed} passed{stopped}")
 
 
-def _described(case: pb.BenchmarkCase) -> tuple[str, str, str]:
+def _case_columns(case: pb.BenchmarkCase) -> tuple[str, str, str]:
     return cut(case.intent), short(case.environment), case.difficulty

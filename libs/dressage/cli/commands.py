@@ -27,11 +27,11 @@ from dressage.cli.options import (
     TrainOptions,
     ViewOptions,
     Yes,
-    grouped,
+    expand_groups,
 )
 
 
-@grouped
+@expand_groups
 def run(
     options: RunOptions,
     view: ViewOptions,
@@ -93,7 +93,7 @@ def run(
     raise typer.Exit(code)
 
 
-@grouped
+@expand_groups
 def elicit(
     intent: Intent,
     env: Environment,
@@ -115,7 +115,7 @@ def elicit(
         elicit(intent, env, common.server(api_base=api_base), model=model, out=out, as_json=common.as_json)
 
 
-@grouped
+@expand_groups
 def train(
     reward: RewardFile,
     env: Environment,
@@ -137,7 +137,7 @@ def train(
     raise typer.Exit(code)
 
 
-@grouped
+@expand_groups
 def bench(
     options: CaseOptions,
     common: CommonOptions,
@@ -186,7 +186,7 @@ def bench(
     raise typer.Exit(benchmarks.bench(file, server, options, chosen))
 
 
-@grouped
+@expand_groups
 def report(
     sources: Annotated[
         list[str],
@@ -296,7 +296,7 @@ def check(
     )
 
 
-@grouped
+@expand_groups
 def evaluate(
     bundle: Bundle,
     common: CommonOptions,
@@ -312,7 +312,7 @@ def evaluate(
     policies.evaluate(bundle, common.server(), episodes=episodes, seed=seed, as_json=common.as_json)
 
 
-@grouped
+@expand_groups
 def render(
     source: Annotated[
         str,
@@ -335,7 +335,7 @@ def render(
     videos.render(source, common.server(), out=out, as_json=common.as_json)
 
 
-@grouped
+@expand_groups
 def export(
     bundle: Bundle,
     form: Annotated[
@@ -370,7 +370,7 @@ def doctor(as_json: Json = False, data_dir: DataDir = None) -> None:
     raise typer.Exit(doctor(folder_in_use(data_dir), as_json=as_json))
 
 
-@grouped
+@expand_groups
 def record(
     session: SessionName,
     common: CommonOptions,
@@ -396,7 +396,7 @@ def record(
         print(f"{out}: {len(files) - 1} replies\n  replay: dressage run --replay {out}")
 
 
-@grouped
+@expand_groups
 def gc(
     common: CommonOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,

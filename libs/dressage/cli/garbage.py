@@ -10,7 +10,7 @@ from dressage.api.v1 import maintenance_service_pb2 as pb
 from dressage.api.v1 import session_pb2
 from dressage.cli import output
 from dressage.local.connection import Connection, ServerOptions, execute
-from dressage.sdk.texts import counted, short
+from dressage.sdk.texts import quantity, short
 
 _NAMES = {
     pb.GARBAGE_KIND_ENDED_SESSION: "ended sessions, which can be undeleted",
@@ -43,18 +43,18 @@ class _Total:
 def collect(server: ServerOptions, *, dry_run: bool, as_json: bool) -> None:
     """Remove garbage, or show what would be removed."""
 
-    async def work(connection: Connection) -> _Collected:
+    async def work(connection: Connection) -> _Collection:
         parts = [part async for part in connection.client.collect_garbage(validate_only=dry_run)]
         removed = {part.name for part in parts if part.kind == pb.GARBAGE_KIND_DELETED_SESSION}
         listed = connection.client.list_sessions(show_deleted=True, page_size=1000)
-        kept = [entry async for entry in listed if entry.HasField("delete_time") and entry.name not in removed]
-        return _Collected(parts, sorted(kept, key=lambda entry: entry.purge_time.ToMicroseconds()))
+        waiting = [entry async for entry in listed if entry.HasField("delete_time") and entry.name not in removed]
+        return _Collection(parts, sorted(waiting, key=lambda entry: entry.purge_time.ToMicroseconds()))
 
     collected = execute(server, work, start="records" if dry_run else "own")
     if as_json:
         parts = [output.message_dict(part) for part in collected.parts]
-        kept = [{"name": entry.name, "purge_time": _day(entry)} for entry in collected.kept]
-        output.print_json({"dry_run": dry_run, "removed": parts, "kept": kept})
+        waiting = [{"name": entry.name, "purge_time": _day(entry)} for entry in collected.waiting]
+        output.print_json({"dry_run": dry_run, "removed": parts, "kept": waiting})
         return
     if not collected.parts:
         print("nothing to remove")
@@ -63,20 +63,20 @@ def collect(server: ServerOptions, *, dry_run: bool, as_json: bool) -> None:
         # Rows are counted as they are deleted.
         columns = ("what", "number", "artifacts", "bytes", "rows")[: 4 if dry_run else 5]
         output.print_table(columns, [row[: len(columns)] for row in _rows(collected.parts)], empty="nothing")
-    if collected.kept:
-        first, count = collected.kept[0], counted(len(collected.kept), "deleted session")
-        verb = "is" if len(collected.kept) == 1 else "are"
+    if collected.waiting:
+        first, count = collected.waiting[0], quantity(len(collected.waiting), "deleted session")
+        verb = "is" if len(collected.waiting) == 1 else "are"
         print(
             f"\n{count} {verb} kept for now, {short(first.name)} until {_day(first)}; to restore it: dressage sessions undelete"
         )
 
 
 @dataclass(frozen=True)
-class _Collected:
+class _Collection:
     """What is removed, and deleted sessions whose grace period has not ended, the first to be removed at the beginning."""
 
     parts: list[pb.CollectGarbageResponse]
-    kept: list[session_pb2.Session]
+    waiting: list[session_pb2.Session]
 
 
 def _day(session: session_pb2.Session) -> str:

@@ -14,7 +14,7 @@ from dressage.cli import output
 from dressage.client.names import session_name
 from dressage.local.connection import Connection
 from dressage.sdk.specs import set_arguments
-from dressage.sdk.texts import counted, return_text, score_text
+from dressage.sdk.texts import quantity, return_text, score_text
 
 _KINDS = {pb.JUDGE_KIND_CODE: "code", pb.JUDGE_KIND_VIDEO: "video", pb.JUDGE_KIND_HUMAN: "people"}
 
@@ -72,7 +72,7 @@ def agreement(value: pb.Agreement) -> str:
     """Return the agreement of labels and judges in one line."""
     rank = f"{value.spearman:.2f}" if value.HasField("spearman") else "unknown (too few labels)"
     kappa = f"{value.kappa:.2f}" if value.HasField("kappa") else "unknown (too few labels)"
-    return f"{counted(value.rollouts, 'labelled rollout')}: rank correlation {rank}, kappa of pass and fail {kappa}"
+    return f"{quantity(value.rollouts, 'labelled rollout')}: rank correlation {rank}, kappa of pass and fail {kappa}"
 
 
 def rollouts(session: str) -> Callable[[Connection], Awaitable[list[dict[str, Any]]]]:
@@ -147,8 +147,8 @@ def print_diff(first: pb.Iteration, second: pb.Iteration, *, as_json: bool) -> N
         output.print_json({"first": sides[0], "second": sides[1], "diff": text})
         return
     names = list(dict.fromkeys([*sides[0]["criteria"], *sides[1]["criteria"]]))
-    rows = [("score", *(_shown(side["score"]) for side in sides))]
-    rows += [(name, *(_shown(side["criteria"].get(name)) for side in sides)) for name in names]
+    rows = [("score", *(_score_or_dash(side["score"]) for side in sides))]
+    rows += [(name, *(_score_or_dash(side["criteria"].get(name)) for side in sides)) for name in names]
     for name in sorted(set(sides[0]["hyperparameters"]) | set(sides[1]["hyperparameters"])):
         rows.append((name, *(str(side["hyperparameters"].get(name, "preset")) for side in sides)))
     output.print_table(("", str(first.number), str(second.number)), rows)
@@ -188,5 +188,5 @@ def _side(iteration: pb.Iteration) -> dict[str, Any]:
     }
 
 
-def _shown(value: float | None) -> str:
+def _score_or_dash(value: float | None) -> str:
     return "–" if value is None else score_text(value)

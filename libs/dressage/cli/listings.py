@@ -16,7 +16,7 @@ from dressage.client.aio import ENDED
 from dressage.local.connection import Connection
 from dressage.sdk import screen
 from dressage.sdk.results import Result, collect, state_now
-from dressage.sdk.texts import counted, course_text, duration, mean_text, score_text, short, warm_start_text
+from dressage.sdk.texts import course_text, duration, mean_text, quantity, score_text, short, warm_start_text
 
 _INTENT_SHOWN = 48
 _MAX_VALUES = 6
@@ -116,8 +116,8 @@ def _terms(reward: dict[str, Any]) -> str:
 
 def cut(text: str) -> str:
     """Return the beginning of a text, on one line."""
-    joined = " ".join(text.split())
-    return joined if len(joined) <= _INTENT_SHOWN else joined[: _INTENT_SHOWN - 1] + "…"
+    line = " ".join(text.split())
+    return line if len(line) <= _INTENT_SHOWN else line[: _INTENT_SHOWN - 1] + "…"
 
 
 def session(name: str) -> Callable[[Connection], Awaitable[tuple[Result, list[dict[str, Any]]]]]:
@@ -296,12 +296,12 @@ def resume(
 def limits_change(before: pb.SessionSpec, after: pb.SessionSpec) -> str:
     """Return what resuming a session has changed in its limits, in one line."""
     more = after.max_iterations - before.max_iterations
-    iterations = f"{counted(more, 'more iteration')}, at most {after.max_iterations} in total" if more else ""
+    iterations = f"{quantity(more, 'more iteration')}, at most {after.max_iterations} in total" if more else ""
     unchanged = f"no further iteration, at most {after.max_iterations} in total"
     limits = [
-        f"at most {shown}"
+        f"at most {limit}"
         for old, new in zip(_limits(before.budget), _limits(after.budget), strict=True)
-        if (shown := new) and new != old
+        if (limit := new) and new != old
     ]
     return "; ".join([iterations or unchanged, *limits])
 
@@ -311,8 +311,8 @@ def _limits(budget: pb.Budget) -> list[str]:
     minutes = duration(budget.wall_time.ToTimedelta().total_seconds()) if budget.HasField("wall_time") else ""
     return [
         f"{budget.dollars:g} $" if budget.HasField("dollars") else "",
-        counted(budget.tokens, "token") if budget.tokens else "",
-        counted(budget.env_steps, "environment step") if budget.env_steps else "",
+        quantity(budget.tokens, "token") if budget.tokens else "",
+        quantity(budget.env_steps, "environment step") if budget.env_steps else "",
         minutes,
     ]
 

@@ -1,7 +1,7 @@
 """Options of the commands: those of the client are declared here, those of sessions in the protos (`dressage.api.arguments`).
 
-Commands that share several options take them as a group. `grouped` shows them to typer one by one and gives the command the
-filled group. This module imports nothing heavy, because `dressage --help` imports it.
+Commands that share several options take them as a group. `expand_groups` shows them to typer one by one and gives the command
+the filled group. This module imports nothing heavy, because `dressage --help` imports it.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ def _newest(value: Any, common: CommonOptions) -> Any:
     return execute(common.server(), newest) + value.removeprefix(LATEST)
 
 
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
+def expand_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with each parameter that is a group of options replaced by its options, for typer.
 
     A group is a dataclass or a kind of `SessionOptions`. `CommonOptions` come last in the help.

@@ -80,9 +80,9 @@ def _readable(message: Message) -> Message:
         try:
             descriptor_pool.Default().FindMessageTypeByName(entry.TypeName())
         except KeyError:
-            shown = Struct()
-            shown.update({"type": entry.TypeName(), "base64": base64.b64encode(entry.value).decode()})
-            entry.Pack(shown)
+            placeholder = Struct()
+            placeholder.update({"type": entry.TypeName(), "base64": base64.b64encode(entry.value).decode()})
+            entry.Pack(placeholder)
 
     convert(copy)
     return copy

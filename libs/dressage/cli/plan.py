@@ -9,7 +9,7 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.cli import output
 from dressage.sdk.methods import REWARD
 from dressage.sdk.preflight import TEMPLATE
-from dressage.sdk.texts import counted, duration, short
+from dressage.sdk.texts import duration, quantity, short
 from dressage.training.hyperparameters import STEP_FACTORS
 
 _MAX_SETTING = 60
@@ -99,9 +99,9 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
     text.append(f"  in {plan['environment']}\n")
     seconds = 60 * plan["minutes_per_iteration"]
     minutes = f"about {duration(seconds)}" if seconds >= 0.5 else "less than a second"
-    steps = counted(plan["env_steps_per_iteration"], "environment step")
+    steps = quantity(plan["env_steps_per_iteration"], "environment step")
     if plan["method"] == REWARD:
-        seeds = f"{counted(plan['configs'], 'config')} × {counted(plan['seeds'], 'seed')}"
+        seeds = f"{quantity(plan['configs'], 'config')} × {quantity(plan['seeds'], 'seed')}"
         text.append(f"  training  {steps} ({seeds}), {minutes} an iteration{times}\n")
         if plan["most_env_steps_per_iteration"] > plan["env_steps_per_iteration"]:
             most, longest = plan["most_env_steps_per_iteration"], duration(60 * plan["most_minutes_per_iteration"])
@@ -111,7 +111,7 @@ def plan_text(estimate: pb.EstimateSessionResponse) -> Any:
         elif plan["most_env_steps_per_iteration"] > plan["env_steps_per_iteration"]:
             text.append("            no measured time for this intent: expected from the steps and their usual speed\n")
         if estimate.spec.reward.tune_hyperparameters and iterations > 1:
-            most = counted(plan["max_env_steps"], "environment step")
+            most = quantity(plan["max_env_steps"], "environment step")
             text.append(f"            the author may change the length and add a config: at most {most} in all\n")
     else:
         settings = ", ".join(f"{name} {_setting(value)}" for name, value in plan["settings"].items())
@@ -136,7 +136,7 @@ def _most_programs(plan: dict[str, Any]) -> str:
     """Return how many programs an iteration evaluates at most; rounds of a model's programs have no search."""
     settings = plan["settings"]
     searches = settings.get("search") in _PROGRAM_SEARCHES
-    return counted(int(settings["budget" if searches else "seed_programs"]), "program")
+    return quantity(int(settings["budget" if searches else "seed_programs"]), "program")
 
 
 def _author(plan: dict[str, Any], *, train_only: bool) -> str:
@@ -159,14 +159,14 @@ def _author(plan: dict[str, Any], *, train_only: bool) -> str:
     if dollars is not None:
         low, high = plan["least_dollars_per_iteration"], plan["most_dollars_per_iteration"]
         price = f"about {dollars:.3f} $ ({low:.3f} to {high:.2f} $)"
-    number = counted(plan["model_calls_per_iteration"], "call")
+    number = quantity(plan["model_calls_per_iteration"], "call")
     bounds = f"{plan['least_model_calls_per_iteration']} to {plan['most_model_calls_per_iteration']}"
     return f"{', '.join(plan['models'])}: about {number} an iteration ({bounds}), {price}"
 
 
 def _episodes(plan: dict[str, Any]) -> str:
     """Return how long episodes are, what ends them, and what of it the author may change."""
-    text = f"at most {counted(plan['max_episode_steps'], 'step')}; "
+    text = f"at most {quantity(plan['max_episode_steps'], 'step')}; "
     text += "an unhealthy state ends them" if plan["terminates_when_unhealthy"] else "no unhealthy state ends them"
     return text + (
         f"; the author may change {' and '.join(plan['options_of_author'])}" if plan["options_of_author"] else ""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dressage import errors
 from dressage.cli import output
 from dressage.local.connection import ServerOptions
-from dressage.sdk.texts import counted, return_text, short
+from dressage.sdk.texts import quantity, return_text, short
 
 if TYPE_CHECKING:
     from dressage.contracts import CheckFailure
@@ -41,7 +41,7 @@ def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as
     card = load_card(facts["environment"])
     decimals = 2 if "program" in card.methods else 1  # returns of programs are at most 1
     rows = [(name, *_row(facts[name], decimals)) for name in ("policy", "random") if name in facts]
-    title = f"{facts['environment']}, {counted(episodes, 'episode')} of {_simulator(card)} from seed {seed}"
+    title = f"{facts['environment']}, {quantity(episodes, 'episode')} of {_simulator(card)} from seed {seed}"
     columns = ("", "return", "95 % interval", "m/s", "steps", "steps/s")
     indices = [index for index, column in enumerate(columns) if column != "m/s" or any(row[index] for row in rows)]
     cells = [[row[index] for index in indices] for row in rows]
@@ -159,7 +159,7 @@ def check(path: Path, environment: str, *, allow_unsandboxed: bool, traceable: b
         _print_findings(path, report.obstacles)
     else:
         _print_findings(path, report.failures)
-        print(f"{path}: failed, {counted(len(report.failures), 'finding')}")
+        print(f"{path}: failed, {quantity(len(report.failures), 'finding')}")
     return 0 if report.ok else 1
 
 

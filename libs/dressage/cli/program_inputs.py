@@ -82,7 +82,7 @@ def read_cases(path: Path) -> Iterator[str]:
     """
     size = 0
     try:
-        with _opened(path) as opened:
+        with _open(path) as opened:
             compressed = opened.peek(1)[:1] == _GZIP  # a pipe may have one byte only; JSON does not begin with it
             with gzip.open(opened) if compressed else opened as file:
                 while line := file.readline(_MAX_LINE + 1):
@@ -108,7 +108,7 @@ def read_cases(path: Path) -> Iterator[str]:
         ) from error
 
 
-def _opened(path: Path) -> AbstractContextManager[io.BufferedReader]:
+def _open(path: Path) -> AbstractContextManager[io.BufferedReader]:
     if str(path) == "-":
         return nullcontext(open(sys.stdin.fileno(), "rb", closefd=False))
     return path.open("rb")

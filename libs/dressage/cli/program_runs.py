@@ -14,7 +14,7 @@ from dressage.programs.pretty import to_python
 from dressage.programs.syntax import to_text
 from dressage.programs.trace import Step, Trace
 from dressage.programs.trace_json import step_values
-from dressage.sdk.texts import counted
+from dressage.sdk.texts import quantity
 
 
 def evaluate(source: str, name: str, profile: str, *, count: int, as_json: bool, data_dir: Path | None) -> None:
@@ -156,7 +156,7 @@ def replay(path: Path, *, as_json: bool, data_dir: Path | None) -> int:
             print(
                 f"{row['task']}, {seed}: {row['field']}: expected {row['expected']}, got {row['got']}: {row['program']}"
             )
-        print(f"{counted(result.cases, 'case')}, {counted(len(rows), 'difference')}")
+        print(f"{quantity(result.cases, 'case')}, {quantity(len(rows), 'difference')}")
     return 1 if rows else 0
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dressage.cli.options import BenchmarkName, CommonOptions, DataDir, Json, grouped
+from dressage.cli.options import BenchmarkName, CommonOptions, DataDir, Json, expand_groups
 
 environments = typer.Typer(help="List, show and add environments.", no_args_is_help=True)
 artifacts = typer.Typer(help="List and download the files of sessions.", no_args_is_help=True)
@@ -19,7 +19,7 @@ Prefix = Annotated[
 
 
 @environments.command("list")
-@grouped
+@expand_groups
 def list_environments(common: CommonOptions) -> None:
     """List environments.
 
@@ -31,7 +31,7 @@ def list_environments(common: CommonOptions) -> None:
 
 
 @environments.command("show")
-@grouped
+@expand_groups
 def show_environment(
     environment: Annotated[str, typer.Argument(metavar="ID", help="Environment, such as Hopper-v5.")],
     common: CommonOptions,
@@ -113,7 +113,7 @@ def _key(prefix: str) -> str:
 
 
 @artifacts.command("list")
-@grouped
+@expand_groups
 def list_artifacts(prefix: Prefix, common: CommonOptions) -> None:
     """List the artifacts of a session or with a prefix."""
     from dressage.cli import output
@@ -131,7 +131,7 @@ def list_artifacts(prefix: Prefix, common: CommonOptions) -> None:
 
 
 @artifacts.command("get")
-@grouped
+@expand_groups
 def get_artifacts(
     prefix: Prefix,
     common: CommonOptions,
@@ -153,7 +153,7 @@ def get_artifacts(
 
 
 @benchmarks.command("list")
-@grouped
+@expand_groups
 def list_benchmarks(common: CommonOptions) -> None:
     """List benchmarks, newest first."""
     from dressage.cli import benchmarks
@@ -162,7 +162,7 @@ def list_benchmarks(common: CommonOptions) -> None:
 
 
 @benchmarks.command("show")
-@grouped
+@expand_groups
 def show_benchmark(benchmark: BenchmarkName, common: CommonOptions) -> None:
     """Show the table of one benchmark."""
     from dressage.cli import benchmarks
@@ -171,7 +171,7 @@ def show_benchmark(benchmark: BenchmarkName, common: CommonOptions) -> None:
 
 
 @benchmarks.command("cancel")
-@grouped
+@expand_groups
 def cancel_benchmark(benchmark: BenchmarkName, common: CommonOptions) -> None:
     """Cancel a benchmark and its sessions."""
     from dressage.cli import benchmarks

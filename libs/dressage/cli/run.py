@@ -54,7 +54,7 @@ async def _run(spec: session_pb2.SessionSpec, server: ServerOptions, output_opti
         if not output_options.yes and not plan.confirm(estimate, ask=_asker(output_options)):
             return 1
         if output_options.detach:
-            return _detached(await connection.client.create_session(spec), connection, document, output_options)
+            return _print_started(await connection.client.create_session(spec), connection, document, output_options)
         for name in await preflight.interrupted_sessions(connection):
             watch = f"dressage sessions watch {texts.short(name)}{connection.flags}"
             print_remark(f"{texts.short(name)} is interrupted and stays so; to continue it later: {watch}")
@@ -88,7 +88,7 @@ def _asker(output_options: OutputOptions) -> Callable[[str], bool] | None:
     return lambda question: typer.confirm(question, default=True)
 
 
-def _detached(
+def _print_started(
     session: session_pb2.Session, connection: Connection, document: dict[str, Any], output_options: OutputOptions
 ) -> int:
     if output_options.as_json:
@@ -115,15 +115,15 @@ async def follow(
             try:
                 watching.result()
             except errors.Unavailable as error:
-                raise _server_ended(name, connection) if connection.kind == "joined" else error from error
+                raise _server_ended_error(name, connection) if connection.kind == "joined" else error from error
             return await connection.client.get_session(name), None
-        return await _interrupted(name, connection, watching, signals, signalled)
+        return await _handle_interrupt(name, connection, watching, signals, signalled)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
 
 
-def _server_ended(name: str, connection: Connection) -> errors.Unavailable:
+def _server_ended_error(name: str, connection: Connection) -> errors.Unavailable:
     """Return the error of a session on a server that was another command's, and ended with that command."""
     session = texts.short(name)
     return errors.Unavailable(
@@ -133,7 +133,7 @@ def _server_ended(name: str, connection: Connection) -> errors.Unavailable:
     )
 
 
-async def _interrupted(
+async def _handle_interrupt(
     name: str, connection: Connection, watching: asyncio.Task[None], signals: asyncio.Queue[int], signalled: int
 ) -> tuple[session_pb2.Session, int]:
     if signalled == signal.SIGTERM or connection.kind != "stack":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dressage.cli.options import CommonOptions, SessionName, grouped, parse_count
+from dressage.cli.options import CommonOptions, SessionName, expand_groups, parse_count
 
 if TYPE_CHECKING:
     from dressage.local.connection import Connection
@@ -27,7 +27,7 @@ _SHORT = re.compile(r"(?!sessions/)([^/]+)/([^/]+)\Z")
 
 
 @app.command("list")
-@grouped
+@expand_groups
 def list_(session: SessionName, common: CommonOptions) -> None:
     """List the runs of a session, oldest first."""
     from dressage.cli import output
@@ -56,7 +56,7 @@ def list_(session: SessionName, common: CommonOptions) -> None:
 
 
 @app.command()
-@grouped
+@expand_groups
 def assignments(session: SessionName, common: CommonOptions) -> None:
     """List the assignments of a session, oldest first."""
     from dressage.cli import output
@@ -87,7 +87,7 @@ def assignments(session: SessionName, common: CommonOptions) -> None:
 
 
 @app.command()
-@grouped
+@expand_groups
 def show(run: Run, common: CommonOptions) -> None:
     """Show one run.
 
@@ -145,7 +145,7 @@ def _print_members(assignment: Any) -> None:
 
 
 @app.command()
-@grouped
+@expand_groups
 def logs(
     run: Run,
     common: CommonOptions,

@@ -107,13 +107,13 @@ async def _videos(session: pb.Session, connection: Connection) -> tuple[list[dic
             if artifact.key.endswith(".mp4"):
                 sizes[artifact.key] = artifact.size
     keys += sorted(key for key in sizes if key != session.best_video)
-    shown = [key for key in keys if 0 < sizes.get(key, 0) <= _MAX_VIDEO_BYTES][:_MAX_VIDEOS]
+    selection = [key for key in keys if 0 < sizes.get(key, 0) <= _MAX_VIDEO_BYTES][:_MAX_VIDEOS]
     videos = []
-    for key in shown:
+    for key in selection:
         data = b"".join([chunk async for chunk in connection.client.read_artifact(key)])
         caption = "the best policy" if key == session.best_video else short(key)
         videos.append({"data": base64.b64encode(data).decode(), "caption": caption})
-    count = len(keys) - len(shown)
+    count = len(keys) - len(selection)
     return videos, f"{count} more videos are in the artifacts, at {folder}." if count else ""
 
 

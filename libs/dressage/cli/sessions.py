@@ -13,7 +13,7 @@ from dressage.cli.options import (
     SessionName,
     SteerOptions,
     ViewOptions,
-    grouped,
+    expand_groups,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _execute(
 
 
 @app.command("list")
-@grouped
+@expand_groups
 def list_(
     common: CommonOptions,
     all_: Annotated[bool, typer.Option("--all", help="Include deleted sessions.")] = False,
@@ -52,7 +52,7 @@ def list_(
 
 
 @app.command()
-@grouped
+@expand_groups
 def show(session: SessionName, common: CommonOptions) -> None:
     """Show one session: state, scores, iterations, policy and video."""
     from dressage.cli import listings
@@ -61,7 +61,7 @@ def show(session: SessionName, common: CommonOptions) -> None:
 
 
 @app.command()
-@grouped
+@expand_groups
 def watch(session: SessionName, view: ViewOptions, common: CommonOptions) -> None:
     """Follow a session until it ends.
 
@@ -79,7 +79,7 @@ def watch(session: SessionName, view: ViewOptions, common: CommonOptions) -> Non
 
 
 @app.command()
-@grouped
+@expand_groups
 def cancel(
     session: SessionName,
     common: CommonOptions,
@@ -90,7 +90,7 @@ def cancel(
 
 
 @app.command()
-@grouped
+@expand_groups
 def resume(
     session: SessionName,
     budget: BudgetOptions,
@@ -119,7 +119,7 @@ def resume(
 
 
 @app.command()
-@grouped
+@expand_groups
 def steer(
     session: SessionName,
     options: SteerOptions,
@@ -140,7 +140,7 @@ def steer(
 
 
 @app.command()
-@grouped
+@expand_groups
 def approve(
     session: SessionName,
     common: CommonOptions,
@@ -157,7 +157,7 @@ def approve(
 
 
 @app.command()
-@grouped
+@expand_groups
 def label(
     rollout: Annotated[
         str, typer.Argument(metavar="ROLLOUT", help="Artifact key of a rollout: sessions/…/50000_median.npz.")
@@ -179,7 +179,7 @@ def label(
 
 
 @app.command()
-@grouped
+@expand_groups
 def rollouts(session: SessionName, common: CommonOptions) -> None:
     """List the recorded rollouts of a session with their scores."""
     from dressage.cli import guidance
@@ -188,7 +188,7 @@ def rollouts(session: SessionName, common: CommonOptions) -> None:
 
 
 @app.command()
-@grouped
+@expand_groups
 def diff(
     session: SessionName,
     first: Annotated[int, typer.Argument(metavar="A", min=1, help="Number of an iteration.")],
@@ -205,7 +205,7 @@ def diff(
 
 
 @app.command()
-@grouped
+@expand_groups
 def delete(
     session: SessionName,
     common: CommonOptions,
@@ -224,14 +224,14 @@ def delete(
 
 
 @app.command()
-@grouped
+@expand_groups
 def undelete(session: SessionName, common: CommonOptions) -> None:
     """Restore a deleted session."""
     _act(lambda client: client.undelete_session(session), "is restored", common, needs_server=False)
 
 
 @app.command()
-@grouped
+@expand_groups
 def lineage(session: SessionName, common: CommonOptions) -> None:
     """Show the iterations of a session as a tree.
 

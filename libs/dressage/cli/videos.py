@@ -63,9 +63,9 @@ def _of_policy(folder: Path, target: Path) -> dict[str, Any]:
     _check_drawable(policy.description.environment)
     trajectory = record(policy)
     with tempfile.TemporaryDirectory(prefix="dressage-render-") as scratch:
-        recorded = Path(scratch) / "episode.npz"
-        trajectory.save(recorded)
-        return {**draw(recorded, target), "seed": trajectory.seed, "return": trajectory.stock_return}
+        recording = Path(scratch) / "episode.npz"
+        trajectory.save(recording)
+        return {**draw(recording, target), "seed": trajectory.seed, "return": trajectory.stock_return}
 
 
 def _of_program(policy: ProgramPolicy, target: Path) -> dict[str, Any]:
@@ -88,21 +88,21 @@ async def _of_session(name: str, server: ServerOptions, target: Path) -> dict[st
                 facts = await asyncio.to_thread(_of_policy, folder, target)
             return {**facts, "session": session.name, "artifact": session.best_policy}
         rollout = await _last_rollout(session.name, connection)
-        return {**await _drawn(rollout, connection, target), "session": session.name}
+        return {**await _draw_rollout(rollout, connection, target), "session": session.name}
 
 
 async def _of_rollout(key: str, server: ServerOptions, target: Path) -> dict[str, Any]:
     """Render a rollout by its artifact key."""
     async with connect(server) as connection:
-        return await _drawn(key, connection, target)
+        return await _draw_rollout(key, connection, target)
 
 
-async def _drawn(rollout: str, connection: Connection, target: Path) -> dict[str, Any]:
+async def _draw_rollout(rollout: str, connection: Connection, target: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="dressage-render-") as scratch:
-        recorded = Path(scratch) / short(rollout)
-        await _fetch(rollout, connection, recorded)
+        recording = Path(scratch) / short(rollout)
+        await _fetch(rollout, connection, recording)
         try:
-            facts = await asyncio.to_thread(draw, recorded, target)
+            facts = await asyncio.to_thread(draw, recording, target)
         except errors.FailedPrecondition as error:
             if error.reason not in _CANNOT_RENDER_HERE:
                 raise
@@ -141,7 +141,7 @@ async def _fetch(key: str, connection: Connection, target: Path) -> None:
             shutil.move(downloaded, target)
 
 
-def draw(recorded: Path, target: Path) -> dict[str, Any]:
+def draw(recording: Path, target: Path) -> dict[str, Any]:
     """Render a recorded rollout with its overlay.
 
     :raises InvalidArgument: if the file is no rollout, or the folder of the video cannot be created.
@@ -157,7 +157,7 @@ def draw(recorded: Path, target: Path) -> dict[str, Any]:
         ) from error
     from dressage.envs.trajectory import Trajectory
 
-    trajectory = Trajectory.load(recorded)
+    trajectory = Trajectory.load(recording)
     _check_drawable(trajectory.environment)
     with output.writing("--out", target):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,7 @@ class CheckReport:
             raise ValueError(f"the sandbox sent an invalid report: {error}") from error
 
     @classmethod
-    def failed(cls, *failures: CheckFailure, style: str = "") -> CheckReport:
+    def of_failures(cls, *failures: CheckFailure, style: str = "") -> CheckReport:
         """Return a report of failures only."""
         return cls(False, list(failures), style=style)
 
@@ -116,7 +116,7 @@ def _text(value: Any) -> str:
 
 def violations_report(violations: Sequence[Violation], style: str = "") -> CheckReport:
     """Return the report of what the lint found."""
-    return CheckReport.failed(*(CheckFailure(v.rule, v.line, v.message) for v in violations), style=style)
+    return CheckReport.of_failures(*(CheckFailure(v.rule, v.line, v.message) for v in violations), style=style)
 
 
 def examine_reward(
@@ -143,7 +143,7 @@ def examine_reward(
         allowed = {**DEFAULT_BUDGET, **(budget or {})}
         failures, milliseconds = probe_reward(module, card, trajectories, budget=allowed)
     except GeneratedCodeError as error:
-        return CheckReport.failed(error.failure)
+        return CheckReport.of_failures(error.failure)
     report = CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
     return _trace_for_device(report, module, card) if traceable and report.ok else report
 

@@ -68,11 +68,11 @@ class DeviceReward:
 
         :raises RewardError: the code raised, or its output has wrong terms, shape or dtype.
         """
-        held = Memory(self._module.memory, self._shape[0])
-        held._hold(memory)
-        values = call_vectorised(self._module, self._shape, state, action, next_state, held, self._np)
+        call_memory = Memory(self._module.memory, self._shape[0])
+        call_memory._hold(memory)
+        values = call_vectorised(self._module, self._shape, state, action, next_state, call_memory, self._np)
         # The memory of a compiled loop has a fixed type; numpy's becomes floating point at the next reset.
-        after = {name: self._np.asarray(array, memory[name].dtype) for name, array in held._held().items()}
+        after = {name: self._np.asarray(array, memory[name].dtype) for name, array in call_memory._arrays().items()}
         return after, self._np.stack(values)
 
 

@@ -161,11 +161,11 @@ def check_feedback_in_sandbox(
 
 def _sample(source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
     """Return the part of a request with what a policy observes."""
-    recorded = [
+    observations = [
         np.asarray(each.fields["observation"], np.float64) for each in trajectories if "observation" in each.fields
     ]
     suitable = [
-        rows for rows in recorded if rows.ndim == 2 and rows.shape[1] == card.observation_size and len(rows) > 1
+        rows for rows in observations if rows.ndim == 2 and rows.shape[1] == card.observation_size and len(rows) > 1
     ]
     # As one-hot rows, zeros are the discrete observation 0.
     episodes = suitable or [np.zeros((2, card.observation_size))]
@@ -342,9 +342,9 @@ def _check(name: str, request: dict[str, Any], scratch: Path, limits: Limits, al
         return CheckReport.from_dict(reply["report"])
     except SandboxFailure as error:
         _raise_if_internal(error)
-        return CheckReport.failed(failure_of(error))
+        return CheckReport.of_failures(failure_of(error))
     except MALFORMED as error:
-        return CheckReport.failed(CheckFailure("sandbox", 0, _REMEDIES["sandbox"], str(error)))
+        return CheckReport.of_failures(CheckFailure("sandbox", 0, _REMEDIES["sandbox"], str(error)))
 
 
 def _apply(

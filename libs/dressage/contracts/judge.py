@@ -52,8 +52,8 @@ class TrajectoryView:
     """The argument of a judge: fields as (T+1, …) arrays, ``action`` (T, A), stock ``reward`` (T,), and a few facts."""
 
     def __init__(self, trajectory: Trajectory) -> None:
-        values: dict[str, Any] = {name: _frozen(array) for name, array in trajectory.fields.items()}
-        values["action"], values["reward"] = _frozen(trajectory.action), _frozen(trajectory.reward)
+        values: dict[str, Any] = {name: _freeze(array) for name, array in trajectory.fields.items()}
+        values["action"], values["reward"] = _freeze(trajectory.action), _freeze(trajectory.reward)
         values |= {
             "num_steps": trajectory.num_steps,
             "terminated": trajectory.terminated,
@@ -70,7 +70,7 @@ class TrajectoryView:
         raise ReadOnly(f"the trajectory is read-only: cannot set {name!r}")
 
 
-def _frozen(array: Any) -> Any:
+def _freeze(array: Any) -> Any:
     # float64, so that a judge's sums do not depend on how a trajectory was stored.
     copy = np.array(array, np.float64)
     copy.flags.writeable = False

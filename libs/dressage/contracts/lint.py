@@ -81,7 +81,7 @@ class Lint:
         bound = bound_names(tree)
         for node in ast.walk(tree):
             if not isinstance(node, _ALLOWED[self.kind]):
-                self._not_allowed(node)
+                self._report_statement(node)
             match node:
                 case ast.Import() | ast.ImportFrom():
                     self._import(node)
@@ -96,7 +96,7 @@ class Lint:
                 case ast.Call():
                     self._call(node)
 
-    def _not_allowed(self, node: ast.AST) -> None:
+    def _report_statement(self, node: ast.AST) -> None:
         name = _WORDS.get(type(node).__name__, type(node).__name__)
         remedy = next((text for kind, text in _REMEDIES.items() if isinstance(node, kind)), "leave it out")
         self.report("statement", node, f"{name} is not allowed in a {self.owner}; {remedy}.")

@@ -55,30 +55,30 @@ class Memory:
     def _reset(self, mask: NDArray[np.bool_] | None) -> None:
         for name, value in self._initial.items():
             if mask is None:
-                self._values[name] = _frozen(np.full(self._size, value))
+                self._values[name] = _freeze(np.full(self._size, value))
             else:
-                self._values[name] = _frozen(np.where(mask, value, np.asarray(self._values[name], np.float64)))
+                self._values[name] = _freeze(np.where(mask, value, np.asarray(self._values[name], np.float64)))
 
     def _hold(self, values: Mapping[str, Any]) -> None:
         """Take arrays as they are, JAX's abstract ones too."""
         self._values.update(values)
 
-    def _held(self) -> dict[str, Any]:
+    def _arrays(self) -> dict[str, Any]:
         return dict(self._values)
 
     def _keep(self, count: int) -> None:
         object.__setattr__(self, "_size", count)
         for name, values in self._values.items():
-            self._values[name] = _frozen(np.asarray(values)[:count])
+            self._values[name] = _freeze(np.asarray(values)[:count])
 
     def _snapshot(self) -> dict[str, NDArray[np.float64]]:
         return {name: np.array(self._values[name], np.float64) for name in self._initial}
 
     def _restore(self, values: Mapping[str, NDArray[Any]]) -> None:
         for name in self._initial:
-            self._values[name] = _frozen(np.array(values[name], np.float64))
+            self._values[name] = _freeze(np.array(values[name], np.float64))
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+def _freeze(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array

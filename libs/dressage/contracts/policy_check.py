@@ -42,7 +42,7 @@ def examine_policy(source: str, spaces: Spaces, episodes: Sequence[Array], *, ac
                     break
                 times.append(_time_action(act, row, spaces))
     except PolicyError as error:
-        return CheckReport.failed(error.failure, style="policy")
+        return CheckReport.of_failures(error.failure, style="policy")
     failures = []
     if max(times) > act_seconds:
         message = f"an action is too slow; it may take {act_seconds:g} s. Compute less in act(), or once in reset()."
@@ -68,7 +68,7 @@ def examine_feedback(source: str, spaces: Spaces, episodes: Sequence[Array]) -> 
         for observations in episodes:
             summarize(feedback, list(spaces.rows(observations)))
     except PolicyError as error:
-        return CheckReport.failed(error.failure, style="feedback")
+        return CheckReport.of_failures(error.failure, style="feedback")
     return CheckReport(True, style="feedback")
 
 

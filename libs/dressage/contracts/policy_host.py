@@ -93,7 +93,7 @@ class TimeBudget:
         self.seconds, self._spent = seconds, 0.0
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds that are left."""
         return self.seconds - self._spent
 
@@ -153,7 +153,7 @@ class _Host:
 
     def _reply(self, expected: str, begin: float, seconds: float, action: str) -> dict[str, Any]:
         while True:
-            left = self._budget.left - (time.monotonic() - begin)
+            left = self._budget.seconds_left - (time.monotonic() - begin)
             reply = self._process.channel.recv(timeout=max(0.001, min(seconds + _SLACK_SECONDS, left)))
             if "failure" in reply:
                 raise _reply_failure(reply)
@@ -171,7 +171,7 @@ class _Host:
         ended = self._process.kill()
         line = line_of_stack(ended.stderr_tail)
         waited = time.monotonic() - begin
-        if self._budget.left - waited <= 0:
+        if self._budget.seconds_left - waited <= 0:
             message = f"all episodes took longer than {self._budget.seconds:g} s; make the policy faster."
         else:
             message = f"{action} took longer than {seconds:g} s; make it faster."
@@ -262,9 +262,9 @@ def _failure(rule: str, message: str, *, line: int = 0, seen: str = "") -> Polic
 def _reply_failure(reply: Mapping[str, Any]) -> PolicyFailure:
     """Return the failure that a process reported."""
     try:
-        sent = reply["failure"]
-        texts = {name: shorten(str(sent[name])) for name in ("rule", "message", "seen")}
-        failure = CheckFailure(line=min(max(0, int(sent["line"])), MAX_LINE), **texts)
+        fields = reply["failure"]
+        texts = {name: shorten(str(fields[name])) for name in ("rule", "message", "seen")}
+        failure = CheckFailure(line=min(max(0, int(fields["line"])), MAX_LINE), **texts)
         return PolicyFailure(failure, episode=min(max(-1, int(reply["episode"])), _MAX_EPISODE))
     except MALFORMED as error:
         return _failure("crash", "it sent a malformed failure.", seen=str(error))

@@ -91,13 +91,13 @@ def _lint(source: str, owner: str, name: str, methods: dict[str, tuple[str, ...]
 def _names(tree: ast.Module) -> frozenset[str]:
     """Return every bound name, and the builtins."""
 
-    def matched() -> Iterator[str]:
+    def match_names() -> Iterator[str]:
         for node in ast.walk(tree):
             match node:
                 case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
                     yield name
 
-    return bound_names(tree) | POLICY_BUILTINS | frozenset(matched()) | {"__name__"}
+    return bound_names(tree) | POLICY_BUILTINS | frozenset(match_names()) | {"__name__"}
 
 
 @dataclass

@@ -62,9 +62,9 @@ class _Policy:
 
     def _run(self, episodes: Any) -> None:
         """Set the episodes that run; those that ended are dropped."""
-        kept = set(episodes.tolist())
+        running = set(episodes.tolist())
         for index in self._running.tolist():
-            if index not in kept:
+            if index not in running:
                 self._acts[index] = None
         self._running, self._chosen = episodes, [self._acts[index] for index in episodes.tolist()]
 

@@ -46,7 +46,7 @@ def probe_reward(
     checks: tuple[Callable[[RewardModule, EnvironmentCard, Segments, Float], CheckFailure | None], ...] = (
         _deterministic,
         _rows_alone,
-        _rows_permuted,
+        _check_row_order,
         _reset_by_row,
     )
     for check in checks:
@@ -105,7 +105,7 @@ def _rows_alone(module: RewardModule, card: EnvironmentCard, segments: Segments,
     return CheckFailure("row-independence", line, message, f"in the batch and alone: {seen}")
 
 
-def _rows_permuted(
+def _check_row_order(
     module: RewardModule, card: EnvironmentCard, segments: Segments, terms: Float
 ) -> CheckFailure | None:
     order = np.random.default_rng(0).permutation(segments.rows)

@@ -102,12 +102,12 @@ class _Rebind(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
         target = node.target
         if isinstance(target, ast.Name):
-            read: ast.expr = ast.Name(target.id, ast.Load())
+            operand: ast.expr = ast.Name(target.id, ast.Load())
         elif isinstance(target, ast.Attribute):
-            read = ast.Attribute(target.value, target.attr, ast.Load())
+            operand = ast.Attribute(target.value, target.attr, ast.Load())
         else:
             return node
-        value = ast.BinOp(ast.copy_location(read, node), node.op, node.value)
+        value = ast.BinOp(ast.copy_location(operand, node), node.op, node.value)
         return ast.copy_location(ast.Assign([target], ast.copy_location(value, node)), node)
 
 

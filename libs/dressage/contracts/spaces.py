@@ -125,7 +125,7 @@ class Spaces:
 
     def _refuse(self, rule: str, answer: Any, index: int) -> Any:
         message = f"act() must return {self.describe_action()}; change what it returns."
-        raise PolicyError(rule, message, seen=_shown(answer), row=index)
+        raise PolicyError(rule, message, seen=_describe(answer), row=index)
 
     def check_reply(self, array: Any, count: int) -> Array:
         """Return the actions that a sandboxed process sent, after a check on the trusted side.
@@ -142,11 +142,11 @@ class Spaces:
         # A comparison with NaN is false.
         if not whole or not bool(((array >= low) & (array <= high)).all()):
             expected = f"{count} actions, each {self.describe_action()}"
-            raise InvalidArgument(field="actions", value=_shown(array), expected=expected)
+            raise InvalidArgument(field="actions", value=_describe(array), expected=expected)
         return np.asarray(array)
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     """Return a short description of what a policy returned, without its own ``__repr__``."""
     if isinstance(value, np.ndarray):
         text = f"array of shape {value.shape}, {value.dtype}"

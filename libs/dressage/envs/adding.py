@@ -196,12 +196,12 @@ def _is_whole(folder: Path) -> bool:
 @contextmanager
 def _environments_in(root: Path) -> Iterator[None]:
     """Look up custom environments in ``root``: measuring an environment reads its card and its model by its id."""
-    given = os.environ[custom.VARIABLE]
+    previous = os.environ[custom.VARIABLE]
     os.environ[custom.VARIABLE] = str(root)
     try:
         yield
     finally:
-        os.environ[custom.VARIABLE] = given
+        os.environ[custom.VARIABLE] = previous
 
 
 def _finish(card: EnvironmentCard, folder: Path) -> EnvironmentCard:

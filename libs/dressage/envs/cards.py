@@ -214,21 +214,21 @@ def load_card(env_id: str) -> EnvironmentCard:
     if custom.is_custom(env_id):
         return _custom_card(env_id)
     if env_id not in ENVIRONMENT_IDS:
-        shown = env_id if len(env_id) <= 60 else env_id[:57] + "..."
+        label = env_id if len(env_id) <= 60 else env_id[:57] + "..."
         if needs := tasks.needs_of(env_id):
             raise NotFound(
-                f"{shown!r} is a task of Isaac Lab that has no card, so it cannot be trained here yet. {needs} "
+                f"{label!r} is a task of Isaac Lab that has no card, so it cannot be trained here yet. {needs} "
                 f"Tasks with a card: {', '.join(PACKS['isaaclab'].environments)}",
                 reason="ENVIRONMENT_NOT_FOUND",
-                metadata={"environment": shown},
+                metadata={"environment": label},
             )
         nearest = _nearest_first(env_id)
-        known = ", ".join(nearest)
-        meant = _meant(env_id, nearest)
+        names = ", ".join(nearest)
+        closest = _closest_id(env_id, nearest)
         raise NotFound(
-            f"unknown environment {shown!r}; {f'did you mean {meant}? ' if meant else ''}known environments: {known}",
+            f"unknown environment {label!r}; {f'did you mean {closest}? ' if closest else ''}known environments: {names}",
             reason="ENVIRONMENT_NOT_FOUND",
-            metadata={"environment": shown, "known": known},
+            metadata={"environment": label, "known": names},
         )
     return _read_card(env_id)
 
@@ -242,10 +242,10 @@ def list_cards() -> tuple[EnvironmentCard, ...]:
     return tuple(cards)
 
 
-def _meant(env_id: str, ids: Sequence[str]) -> str:
+def _closest_id(env_id: str, ids: Sequence[str]) -> str:
     """Return the id that a misspelt one probably stands for; empty if there is none."""
-    folded = {known.lower(): known for known in ids}
-    folded |= {known.lower().partition("-")[0]: known for known in ids}
+    folded = {each.lower(): each for each in ids}
+    folded |= {each.lower().partition("-")[0]: each for each in ids}
     close = difflib.get_close_matches(env_id.lower(), folded, n=1, cutoff=0.75)
     return folded[close[0]] if close else ""
 
@@ -269,7 +269,7 @@ def _read_card(env_id: str) -> EnvironmentCard:
 
 
 def _nearest_first(env_id: str) -> list[str]:
-    def distance(known: str) -> float:
-        return -difflib.SequenceMatcher(a=env_id[:60].lower(), b=known.lower()).ratio()
+    def distance(candidate: str) -> float:
+        return -difflib.SequenceMatcher(a=env_id[:60].lower(), b=candidate.lower()).ratio()
 
     return sorted(ENVIRONMENT_IDS, key=distance)

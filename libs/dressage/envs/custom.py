@@ -137,17 +137,17 @@ def read_card(env_id: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(text)
     except FileNotFoundError:
         source = env_id if env_id.startswith(GYMNASIUM) else "PATH.xml"
-        known = ", ".join(custom_ids()) or "none"
+        names = ", ".join(custom_ids()) or "none"
         if is_registered_task(env_id):
             raise NotFound(
-                f"unknown task {env_id[:60]!r} of a registered language (custom environments: {known})",
+                f"unknown task {env_id[:60]!r} of a registered language (custom environments: {names})",
                 reason="ENVIRONMENT_NOT_FOUND",
-                metadata={"environment": env_id[:60], "known": known},
+                metadata={"environment": env_id[:60], "known": names},
             ) from None
         raise NotFound(
-            f"unknown environment {env_id!r}; add it with `dressage envs add {source}` (custom environments: {known})",
+            f"unknown environment {env_id!r}; add it with `dressage envs add {source}` (custom environments: {names})",
             reason="ENVIRONMENT_NOT_FOUND",
-            metadata={"environment": env_id, "known": known},
+            metadata={"environment": env_id, "known": names},
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidArgument(

@@ -54,7 +54,7 @@ class Engine(Protocol):
         """Reset these simulations, set their positions and velocities, compute the forward dynamics."""
         ...
 
-    def diverged(self) -> Array | None:
+    def reset_rows(self) -> Array | None:
         """Return (N,) bool: rows that MuJoCo has reset since the last call because they diverged; None: none."""
         ...
 
@@ -103,7 +103,7 @@ class NativeEngine:
         self._batch.forward(rows)
         self._warned = self._warnings.copy()
 
-    def diverged(self) -> Array | None:
+    def reset_rows(self) -> Array | None:
         changed = self._warnings != self._warned
         if not changed.any():
             return None
@@ -195,7 +195,7 @@ class DataEngine:
             mujoco.mj_forward(self._model, data)
             self._collect(row)
 
-    def diverged(self) -> Array | None:
+    def reset_rows(self) -> Array | None:
         # A reset, also MuJoCo's after a divergence, sets the counters to zero; MuJoCo counts its resets after that.
         rows = np.array([bool(numbers[DIVERGENCE].any()) for numbers in self._warnings])
         return rows if rows.any() else None

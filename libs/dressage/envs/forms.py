@@ -52,7 +52,7 @@ def _each(fits: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, tuple) and all(map(fits, value))
 
 
-def _named(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+def _mapping_of(fits: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, Mapping) and all(map(_is_text, value)) and all(map(fits, value.values()))
 
 
@@ -70,6 +70,6 @@ _FORMS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "tuple[ObservationComponent, ...]": ("a list of components", _each(is_dataclass)),
     # A tuple with components is checked part by part.
     "tuple[ActionComponent, ...]": ("a list of at least one component", lambda value: False),
-    "Mapping[str, float]": ("numbers by name", _named(_is_number)),
-    "Mapping[str, OptionValue]": ("numbers, true or false by name", _named(_is_option)),
+    "Mapping[str, float]": ("numbers by name", _mapping_of(_is_number)),
+    "Mapping[str, OptionValue]": ("numbers, true or false by name", _mapping_of(_is_option)),
 }

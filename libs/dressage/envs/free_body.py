@@ -13,7 +13,7 @@ import math
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import BoundField, Tracker, joint_component, scalar
 from dressage.envs.layout import FreeJoint, Layout
-from dressage.envs.namespace import clipped, library_of
+from dressage.envs.namespace import clip_to, library_of
 from dressage.envs.state import Array, FieldFunction, Raw
 
 _TURN = 2 * math.pi
@@ -41,9 +41,9 @@ def free_root(
         scalar("z_velocity", "m/s", f"{name} velocity along z, positive = up", "qvel", root.qvel + 2),
     ]
     attitude = [
-        _tracked("roll", f"{name} roll, {unwrapped}, positive = the left side (+y) rises", angles, 0),
-        _tracked("pitch", f"{name} pitch, {unwrapped}, positive = the front (+x) rises, as in a backflip", angles, 1),
-        _tracked("yaw", f"{name} heading, {unwrapped}, positive = turned left, counterclockwise from above", angles, 2),
+        _tracker_field("roll", f"{name} roll, {unwrapped}, positive = the left side (+y) rises", angles, 0),
+        _tracker_field("pitch", f"{name} pitch, {unwrapped}, positive = the front (+x) rises, as in a backflip", angles, 1),
+        _tracker_field("yaw", f"{name} heading, {unwrapped}, positive = turned left, counterclockwise from above", angles, 2),
         scalar("roll_velocity", "rad/s", "rate of turning about its own x axis, signed as roll", "qvel", root.qvel + 3),
         scalar("pitch_velocity", "rad/s", "rate of turning about its own y axis, signed as pitch", "qvel",
                root.qvel + 4, sign=-1.0),
@@ -51,7 +51,7 @@ def free_root(
     ]  # fmt: skip
     whole = "turning about its own {} axis added up since the start, signed as {}; for flips and spins"
     turned = [
-        _tracked(f"turned_{angle}", whole.format(axis, angle), turns, index)
+        _tracker_field(f"turned_{angle}", whole.format(axis, angle), turns, index)
         for index, (angle, axis) in enumerate(zip(("roll", "pitch", "yaw"), _AXES, strict=True))
     ]
     words = "1 when the robot is upright, 0 when it is on its side, -1 upside down"
@@ -86,7 +86,7 @@ def euler_angles(quaternion: Array) -> Array:
     xp = library_of(quaternion)
     w, x, y, z = quaternion.T
     roll = xp.arctan2(2 * (w * x + y * z), 1 - 2 * (x * x + y * y))
-    pitch = -xp.arcsin(clipped(2 * (w * y - z * x), 1.0))
+    pitch = -xp.arcsin(clip_to(2 * (w * y - z * x), 1.0))
     yaw = xp.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
     angles: Array = xp.stack([roll, pitch, yaw], axis=1)
     return angles
@@ -152,7 +152,7 @@ def _turns(root: FreeJoint) -> Tracker:
     return Tracker(name=name, shape=(3,), sources=("qpos",), start=start, step=step)
 
 
-def _tracked(name: str, meaning: str, tracker: Tracker, index: int) -> BoundField:
+def _tracker_field(name: str, meaning: str, tracker: Tracker, index: int) -> BoundField:
     return BoundField(Field(name, (), "rad", meaning), lambda raw: raw[tracker.name][:, index], (), tracker)
 
 

@@ -72,7 +72,7 @@ class MujocoBatch:
             )
         self._generators = [random_state.generator(seed) for seed in seeds]
         self._restart(np.arange(self.num_envs))
-        self._adopt(self._started(self._copy(), None))
+        self._adopt(self._start_trackers(self._copy(), None))
         return self._task.observation(self._raw)
 
     def state(self) -> State:
@@ -89,7 +89,7 @@ class MujocoBatch:
         reward, terminated = outcome.reward, outcome.terminated
         self._elapsed += 1
         truncated = self._elapsed >= self._rules.max_episode_steps
-        diverged = self._diverged(after, refused, failed)
+        diverged = self._rows_to_end(after, refused, failed)
         if diverged is not None:
             self.divergences += int(diverged.sum())
             reward, terminated, truncated = (
@@ -113,7 +113,7 @@ class MujocoBatch:
         next_state = State(raw=after, functions=self._functions)
         self._restart(np.flatnonzero(done))
         fresh = self._copy() | {name: after[name].copy() for name in self._trackers}
-        self._adopt(self._started(fresh, done))
+        self._adopt(self._start_trackers(fresh, done))
         observation = self._task.observation(self._raw)
         return BatchStep(observation, final_observation, reward, terminated, truncated, state, next_state, info)
 
@@ -151,7 +151,7 @@ class MujocoBatch:
     def _copy(self) -> dict[str, Array]:
         return {name: array.copy() for name, array in self._engine.live.items()}
 
-    def _started(self, raw: dict[str, Array], rows: Array | None) -> dict[str, Array]:
+    def _start_trackers(self, raw: dict[str, Array], rows: Array | None) -> dict[str, Array]:
         """Return ``raw`` with its tracked arrays at their start in these rows (None: in all)."""
         for name, tracker in self._trackers.items():
             start = tracker.start(raw)
@@ -175,9 +175,9 @@ class MujocoBatch:
         self._engine.restart(rows, qpos, qvel)
         self._elapsed[rows] = 0
 
-    def _diverged(self, after: dict[str, Array], refused: Array | None, failed: Array | None) -> Array | None:
+    def _rows_to_end(self, after: dict[str, Array], refused: Array | None, failed: Array | None) -> Array | None:
         """Return the rows to end, or None. MuJoCo resets a diverged simulation silently, but counts a warning for it."""
-        reset = self._engine.diverged()
+        reset = self._engine.reset_rows()
         sound = refused is None and failed is None and reset is None
         if sound and np.isfinite(after["qpos"]).all() and np.isfinite(after["qvel"]).all():
             return None
@@ -211,7 +211,7 @@ class MujocoBatch:
 
 def rules_of(card: EnvironmentCard, options: EnvOptions) -> Rules:
     """Return the options in force: the given ones, else the card's defaults."""
-    values: dict[str, Any] = {**card.options, **options.given()}
+    values: dict[str, Any] = {**card.options, **options.overrides()}
     return Rules(
         max_episode_steps=int(values["max_episode_steps"]),
         terminate_when_unhealthy=values.get("terminate_when_unhealthy"),

@@ -25,7 +25,7 @@ def never(like: Array) -> Array:
     return rows
 
 
-def clipped(array: Array, bound: float) -> Array:
+def clip_to(array: Array, bound: float) -> Array:
     """Return the array with every number limited to ±``bound``."""
     xp = library_of(array)
     limited: Array = xp.minimum(xp.maximum(array, -bound), bound)

@@ -44,13 +44,13 @@ class EnvOptions:
 
         :raises InvalidArgument: for a name that is no option, or a bad value.
         """
-        known = tuple(cls.__dataclass_fields__)
+        names = tuple(cls.__dataclass_fields__)
         for name, value in values.items():
-            if name not in known:
-                _refuse(str(name)[:60], value, f"no such option; the options are {', '.join(known)}")
+            if name not in names:
+                _refuse(str(name)[:60], value, f"no such option; the options are {', '.join(names)}")
         return cls(**dict(values))
 
-    def given(self) -> dict[str, int | float | bool]:
+    def overrides(self) -> dict[str, int | float | bool]:
         """Return the options that are not None, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -61,7 +61,7 @@ class EnvOptions:
         :raises InvalidArgument: naming the option that this environment does not have.
         """
         card = load_card(env_id)
-        for name, value in self.given().items():
+        for name, value in self.overrides().items():
             if name not in card.options:
                 _refuse(name, value, f"an option of {env_id}, which has {', '.join(card.options)}")
         return card

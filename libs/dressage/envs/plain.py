@@ -66,14 +66,14 @@ def column(name: str, unit: str, meaning: str, index: int) -> BoundField:
     return BoundField(Field(name, (), unit, meaning), lambda raw: raw["observed"][:, index], ("observed",))
 
 
-def derived(name: str, unit: str, meaning: str, function: Callable[[Array], Array]) -> BoundField:
+def derived_field(name: str, unit: str, meaning: str, function: Callable[[Array], Array]) -> BoundField:
     """Return a function of the observations (T, D) as a field (T,)."""
     return BoundField(Field(name, (), unit, meaning), lambda raw: function(raw["observed"]), ("observed",))
 
 
 def number_of(name: str, meaning: str) -> BoundField:
     """Return the number of a discrete observation as a field."""
-    return derived(name, "1", meaning, lambda observed: observed.argmax(axis=1).astype(observed.dtype))
+    return derived_field(name, "1", meaning, lambda observed: observed.argmax(axis=1).astype(observed.dtype))
 
 
 def common_fields(size: int, time_step: float, *, stock: bool) -> tuple[BoundField, BoundField]:

@@ -66,7 +66,7 @@ def _seed_words(seeds: Sequence[int]) -> Array:
     """Return ``SeedSequence(seed).generate_state(4, uint64)`` for each seed below 2**128, (N, 4) uint64."""
     constant = 0x43B0D7E5
 
-    def hashed(value: NDArray[np.uint32], multiplier: int) -> NDArray[np.uint32]:
+    def mix(value: NDArray[np.uint32], multiplier: int) -> NDArray[np.uint32]:
         nonlocal constant
         value = value ^ np.uint32(constant)
         constant = constant * multiplier & _WORD
@@ -75,14 +75,14 @@ def _seed_words(seeds: Sequence[int]) -> Array:
 
     words = np.array([[(seed >> (32 * place)) & _WORD for place in range(_POOL)] for seed in seeds], np.uint32)
     words = words.reshape(-1, _POOL)
-    pool = [hashed(words[:, place], 0x931E8875) for place in range(_POOL)]
+    pool = [mix(words[:, place], 0x931E8875) for place in range(_POOL)]
     for source in range(_POOL):
         for target in range(_POOL):
             if source != target:
-                mixed = pool[target] * np.uint32(0xCA01F9DD) - hashed(pool[source], 0x931E8875) * np.uint32(0x4973F715)
+                mixed = pool[target] * np.uint32(0xCA01F9DD) - mix(pool[source], 0x931E8875) * np.uint32(0x4973F715)
                 pool[target] = mixed ^ (mixed >> np.uint32(16))
     constant = 0x8B51F9DD
-    state = np.stack([hashed(pool[place % _POOL], 0x58F38DED) for place in range(2 * _POOL)], axis=1)
+    state = np.stack([mix(pool[place % _POOL], 0x58F38DED) for place in range(2 * _POOL)], axis=1)
     return np.ascontiguousarray(state, "<u4").view("<u8")
 
 

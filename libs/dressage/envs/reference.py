@@ -151,8 +151,8 @@ class _Episode:
 
     def step(self, action: Array) -> None:
         action = checked_action(np.asarray(action), self.card, step=len(self._rewards))
-        given = self._source.action(action)
-        observation, reward, terminated, truncated, info = self._env.step(given)
+        env_action = self._source.action(action)
+        observation, reward, terminated, truncated, info = self._env.step(env_action)
         self.success = _success(info)
         self.observation = self._source.flat(observation)
         self.terminated, self.truncated = bool(terminated), bool(truncated)
@@ -174,7 +174,7 @@ class _Episode:
             qpos=positions,
             qvel=velocities,
             metadata={
-                "options": self.options.given(),
+                "options": self.options.overrides(),
                 "versions": {name: distributions.version(name) for name in self._source.packages},
             },
         )

@@ -59,13 +59,13 @@ def make_stock(card: EnvironmentCard, options: EnvOptions) -> Any:
         return _ModelEnv(card, options)
     if card.pack:
         return _of_pack(card, options)
-    return make_by_id(card.id, **options.given())
+    return make_by_id(card.id, **options.overrides())
 
 
-def make_by_id(env_id: str, **given: Any) -> Any:
+def make_by_id(env_id: str, **arguments: Any) -> Any:
     """Return an environment that Gymnasium or `dressage.envs.small` registers.
 
-    :param given: arguments of ``gymnasium.make``.
+    :param arguments: arguments of ``gymnasium.make``.
     """
     import gymnasium
 
@@ -73,9 +73,9 @@ def make_by_id(env_id: str, **given: Any) -> Any:
         from dressage.envs.small import register
 
         register()
-        return gymnasium.make(env_id, **given)
+        return gymnasium.make(env_id, **arguments)
     with quiet_loading():
-        return gymnasium.make(env_id, **given)
+        return gymnasium.make(env_id, **arguments)
 
 
 def _of_pack(card: EnvironmentCard, options: EnvOptions) -> Any:
@@ -92,13 +92,13 @@ def _of_pack(card: EnvironmentCard, options: EnvOptions) -> Any:
 def source_of(card: EnvironmentCard, env: Any) -> Source:
     """Return how to read an environment of `make_stock`."""
     if card.pack and PACKS[card.pack].batched:
-        return _simulated(card, env)
+        return _simulator_source(card, env)
     if card.id.startswith(custom.GYMNASIUM) or card.pack:
         from dressage.envs.vector import bound_fields
 
-        return _observed(bound_fields(card), card, env)
+        return _observation_source(bound_fields(card), card, env)
     if is_plain(card.id):
-        return _observed(plain(card.id).bound, card, env)
+        return _observation_source(plain(card.id).bound, card, env)
     if not is_simulated(card.id):
         return _own(card, env.unwrapped)
     stock: Any = env.unwrapped
@@ -113,7 +113,7 @@ def source_of(card: EnvironmentCard, env: Any) -> Source:
     )
 
 
-def _observed(bound: Sequence[BoundField], card: EnvironmentCard, env: Any) -> Source:
+def _observation_source(bound: Sequence[BoundField], card: EnvironmentCard, env: Any) -> Source:
     """Return how to read an environment whose visible state is its observation."""
     from dressage.envs.vector import Adapter
 
@@ -128,12 +128,12 @@ def _observed(bound: Sequence[BoundField], card: EnvironmentCard, env: Any) -> S
     )
 
 
-def _simulated(card: EnvironmentCard, env: Any) -> Source:
+def _simulator_source(card: EnvironmentCard, env: Any) -> Source:
     """Return how to read an environment of a batched simulator, which computes the fields itself."""
     from dressage.envs.packs.batched.fields import bound_fields
 
     simulated = env.unwrapped
-    observed = _observed(bound_fields(card), card, env)
+    observed = _observation_source(bound_fields(card), card, env)
     return replace(
         observed,
         read=lambda observation, steps: {**observed.read(observation, steps), **simulated.fields()},
@@ -167,7 +167,7 @@ class _ModelEnv:
         self.model = self._task.load()
         self.data = mujoco.MjData(self.model)
         self.unwrapped = self
-        values: dict[str, Any] = {**card.options, **options.given()}
+        values: dict[str, Any] = {**card.options, **options.overrides()}
         self._limit, self._scale = int(values["max_episode_steps"]), float(values["reset_noise_scale"])
         self._substeps = round(card.time_step / float(self.model.opt.timestep))
         self._stream, self._elapsed = random_state.generator(0), 0

@@ -129,7 +129,7 @@ class Trajectory:
             raise _bad(path, f"not readable as .npz ({error})") from error
         return _from_arrays(arrays, path)
 
-    def time_reversed(self) -> Trajectory:
+    def reverse_time(self) -> Trajectory:
         """Return the episode played backwards: states and actions in reverse order, velocities negated, time running on.
 
         A null control for judges: a film of it looks plausible, but it is not the behaviour.
@@ -148,7 +148,7 @@ class Trajectory:
             metadata={**self.metadata, "time_reversed": True},
         )
 
-    def prolonged(self, steps: int) -> Trajectory:
+    def extend(self, steps: int) -> Trajectory:
         """Return an episode of ``steps`` steps that plays this one forwards and backwards over and over.
 
         Positions are continuous and every value was recorded, so that code meets an episode of full length before there is one.

@@ -47,10 +47,10 @@ def make_registered(env_id: str, max_episode_steps: int | None) -> Any:
     name = env_id.removeprefix(custom.GYMNASIUM)
     if custom.module_of(env_id):
         _allow_import(env_id)
-    given = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    limits = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
     try:
         with quiet_loading():
-            return gymnasium.make(name, disable_env_checker=True, **given)
+            return gymnasium.make(name, disable_env_checker=True, **limits)
     except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
         raise Unavailable(f"{env_id} needs a package that is not installed: {error}") from error
     except gymnasium.error.Error as error:
@@ -116,11 +116,11 @@ class Adapter:
         """Return an observation as (D,) float64; a Discrete one as one-hot."""
         return np.asarray(self._spaces.flatten(self._observation, observation), dtype=np.float64)
 
-    def action(self, given: Array) -> Any:
+    def action(self, values: Array) -> Any:
         """Return an action as the environment accepts it."""
         if self.num_actions:
-            return int(given) + self._first
-        return np.asarray(given, dtype=self._action.dtype).reshape(self._action.shape)
+            return int(values) + self._first
+        return np.asarray(values, dtype=self._action.dtype).reshape(self._action.shape)
 
 
 _MAX_OBSERVATION = 10_000

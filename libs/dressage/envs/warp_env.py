@@ -124,20 +124,20 @@ class WarpEnv:
         if self.num_envs % len(keys):
             expected = f"a divisor of {self.num_envs} environments"
             raise InvalidArgument(field="key", value=f"{len(keys)} keys", expected=expected)
-        raw, hidden = self._started(starts)
+        raw, hidden = self._first_states(starts)
         for name, tracker in self._trackers.items():
             raw[name] = tracker.start(raw)
         elapsed = jnp.zeros(self.num_envs, jnp.int32)
-        return {"key": jax.random.key_data(keys), "elapsed_steps": elapsed, **hidden, **_named(raw)}
+        return {"key": jax.random.key_data(keys), "elapsed_steps": elapsed, **hidden, **_carry_of(raw)}
 
     def step(self, carry: Carry, action: DeviceArray) -> tuple[Carry, DeviceStep]:
         before = _raw_of(carry)
         finite = jnp.isfinite(action).all(axis=1)
         action = jnp.where(finite[:, None], action, 0)
         after, hidden, overflow = self._physics.step({**carry, **before}, action)
-        diverged = ~(finite & _sound(after["qpos"]) & _sound(after["qvel"]))
+        diverged = ~(finite & _finite_rows(after["qpos"]) & _finite_rows(after["qvel"]))
         bad = diverged | overflow
-        after = {name: _selected(bad, before[name], array) for name, array in after.items()}
+        after = {name: _select_rows(bad, before[name], array) for name, array in after.items()}
         outcome = self._task.outcome(before, after, action, time_step=self._time_step, rules=self._rules)
         elapsed = carry["elapsed_steps"] + 1
         terminated, truncated = outcome.terminated & ~bad, (elapsed >= self._rules.max_episode_steps) | bad
@@ -145,12 +145,12 @@ class WarpEnv:
             after[name] = tracker.step(before, after)
         done = terminated | truncated
         keys, starts = _split(jax.random.wrap_key_data(carry["key"]))
-        raw, hidden = self._restarted(done, starts, after, hidden)
+        raw, hidden = self._restart_rows(done, starts, after, hidden)
         following = {
             "key": jax.random.key_data(keys),
             "elapsed_steps": jnp.where(done, 0, elapsed),
             **hidden,
-            **_named(raw),
+            **_carry_of(raw),
         }
         return following, DeviceStep(
             observation=self._task.observation(raw),
@@ -179,7 +179,7 @@ class WarpEnv:
         check_snapshot(snapshot, self.card.id, {name: entry.shape for name, entry in arrays.items()})
         return {name: jnp.asarray(snapshot[name], entry.dtype) for name, entry in arrays.items()}
 
-    def _started(self, keys: Any) -> tuple[dict[str, DeviceArray], Carry]:
+    def _first_states(self, keys: Any) -> tuple[dict[str, DeviceArray], Carry]:
         """Return the arrays of N first states from the groups' keys (G,), and what the simulator carries along."""
         scale = self._rules.reset_noise_scale or 0.0
         initial: DeviceArray = jnp.asarray(self._initial_qpos, jnp.float32)
@@ -191,17 +191,17 @@ class WarpEnv:
         qpos, qvel = jax.vmap(start)(each.reshape(-1))
         return self._physics.forward(qpos, qvel)
 
-    def _restarted(
+    def _restart_rows(
         self, done: DeviceArray, keys: Any, after: dict[str, DeviceArray], hidden: Carry
     ) -> tuple[dict[str, DeviceArray], Carry]:
         """Return the arrays with a new episode where one has ended. Nothing is computed where none has."""
 
         def restart(_: None) -> tuple[dict[str, DeviceArray], Carry]:
-            fresh, inner = self._started(keys)
+            fresh, inner = self._first_states(keys)
             for name, tracker in self._trackers.items():
                 fresh[name] = tracker.start(fresh)
-            raw = {name: _selected(done, fresh[name], array) for name, array in after.items()}
-            return raw, {name: _selected(done, inner[name], array) for name, array in hidden.items()}
+            raw = {name: _select_rows(done, fresh[name], array) for name, array in after.items()}
+            return raw, {name: _select_rows(done, inner[name], array) for name, array in hidden.items()}
 
         result: tuple[dict[str, DeviceArray], Carry] = jax.lax.cond(
             done.any(), restart, lambda _: (after, hidden), None
@@ -255,16 +255,16 @@ class Physics:
         self, state: Mapping[str, DeviceArray], action: DeviceArray
     ) -> tuple[dict[str, DeviceArray], Carry, DeviceArray]:
         """Return the arrays after a step of the environment, what the simulator carries along, and the overflow (N,)."""
-        given = {**state, "ctrl": action.astype(jnp.float32)}
-        *arrays, overflow = self._step(*(given[name] for name in self._inputs))
+        inputs = {**state, "ctrl": action.astype(jnp.float32)}
+        *arrays, overflow = self._step(*(inputs[name] for name in self._inputs))
         raw, hidden = self._split(arrays)
         return raw, hidden, overflow != 0
 
     def forward(self, qpos: DeviceArray, qvel: DeviceArray) -> tuple[dict[str, DeviceArray], Carry]:
         """Return the arrays of a new episode after the forward dynamics. As in stock Gymnasium, contact forces are 0 then."""
         zeros = {name: jnp.zeros(getattr(self._data, name).shape, jnp.float32) for name in self._inputs}
-        given = {**zeros, "qpos": qpos, "qvel": qvel}
-        raw, hidden = self._split(self._forward(*(given[name] for name in self._inputs)))
+        inputs = {**zeros, "qpos": qpos, "qvel": qvel}
+        raw, hidden = self._split(self._forward(*(inputs[name] for name in self._inputs)))
         if _CONTACT in raw:
             raw[_CONTACT] = jnp.zeros_like(raw[_CONTACT])
         return raw, hidden
@@ -311,13 +311,13 @@ def _annotation(array: Any) -> Any:
     return warp.array(dtype=array.dtype, ndim=array.ndim)
 
 
-def _sound(values: DeviceArray) -> DeviceArray:
+def _finite_rows(values: DeviceArray) -> DeviceArray:
     """Return whether all numbers of each row are finite and below MuJoCo's bound."""
     rows: DeviceArray = (abs(values) < _MOST).all(axis=1)
     return rows
 
 
-def _selected(rows: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArray:
+def _select_rows(rows: DeviceArray, one: DeviceArray, other: DeviceArray) -> DeviceArray:
     """Return ``one`` where the row's flag (N,) is set, else ``other``."""
     chosen: DeviceArray = jnp.where(rows.reshape(-1, *[1] * (other.ndim - 1)), one, other)
     return chosen
@@ -329,7 +329,7 @@ def _split(keys: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
     return both[:, 0], both[:, 1]
 
 
-def _named(raw: Mapping[str, DeviceArray]) -> Carry:
+def _carry_of(raw: Mapping[str, DeviceArray]) -> Carry:
     return {_RAW + name: array for name, array in raw.items()}
 
 

@@ -55,8 +55,8 @@ def allocation_free(*, inline: bool = False) -> Callable[[Callable[..., Any]], A
     :param inline: always insert its machine code where it is called.
     """
     options: Any = {"_nrt": False, "forceinline": inline}
-    compiled: Callable[[Callable[..., Any]], Any] = njit(nogil=True, error_model="numpy", **options)
-    return compiled
+    decorator: Callable[[Callable[..., Any]], Any] = njit(nogil=True, error_model="numpy", **options)
+    return decorator
 
 
 def kernel(name: str) -> Callable[[Callable[..., Any]], Any]:
@@ -65,12 +65,12 @@ def kernel(name: str) -> Callable[[Callable[..., Any]], Any]:
     It holds no lock of the interpreter while it runs, and starts no thread.
     """
 
-    def compiled(function: Callable[..., Any]) -> Any:
+    def compile_kernel(function: Callable[..., Any]) -> Any:
         dispatcher: Any = njit(nogil=True, error_model="numpy")(function)
         dispatcher._cache = _KernelCache(name)
         return dispatcher
 
-    return compiled
+    return compile_kernel
 
 
 def read_from(folder: Path | None) -> None:

@@ -48,7 +48,7 @@ class Collector:
         self._machine = machine
         self._on_case = on_case
         self._sleep = sleep
-        self._stored = {record.cell: record.end_time for record in folder.records()}
+        self._end_times = {record.cell: record.end_time for record in folder.records()}
         self.failed: dict[str, str] = {}
         """Why a case has no result, by its session's id."""
 
@@ -91,7 +91,7 @@ class Collector:
             self._fail(case, error.message)
             return
         record = record_of(case, session, iterations, experiment=self._experiment, machine=self._machine)
-        if self._stored.get(record.cell) != record.end_time:
+        if self._end_times.get(record.cell) != record.end_time:
             try:
                 await asyncio.to_thread(self._folder.add, record)
             except OSError as error:

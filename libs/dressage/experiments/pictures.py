@@ -24,7 +24,7 @@ def draw(analysis: Analysis, folder: Path) -> list[Path]:
     :return: the files.
     :raises OSError: if a file cannot be written.
     """
-    if not installed():
+    if not is_installed():
         return []
     written = []
     for axis in ("episodes", "tokens"):
@@ -42,7 +42,7 @@ def file_name(name: str) -> str:
     return re.sub("[^A-Za-z0-9_.-]", "-", name)
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Return whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 

@@ -143,7 +143,7 @@ def record_of(
         requests=cost.requests,
         dollars=_dollars(cost),
         seconds=seconds_worked(session),
-        curve=[(point.episodes, point.tokens, point.score, point.best) for point in _thinned(points)],
+        curve=[(point.episodes, point.tokens, point.score, point.best) for point in _thin(points)],
         settings=_settings(session.spec),
         limits=limits_of(session.spec),
         exhausted_limit=exhausted_limit(session),
@@ -207,7 +207,7 @@ def _settings(spec: pb.SessionSpec) -> dict[str, Any]:
     return {"method": methods.method_of(spec), "model": spec.model, **values}
 
 
-def _thinned(points: Sequence[SearchPoint]) -> list[SearchPoint]:
+def _thin(points: Sequence[SearchPoint]) -> list[SearchPoint]:
     """Return at most `_MAX_POINTS` points: the last one, and evenly spaced others."""
     if len(points) <= _MAX_POINTS:
         return list(points)
@@ -292,12 +292,12 @@ def _lines(path: Path) -> Iterable[tuple[int, Any]]:
 
 
 def _record(line: Mapping[str, Any], place: str) -> Record:
-    known = {field.name for field in fields(Record)}
+    names = {field.name for field in fields(Record)}
     missing = sorted({field.name for field in fields(Record) if field.default is MISSING} - set(line))
     if missing:
         expected = f"a result with the field {missing[0]!r}"
         raise InvalidArgument(field=place, problem="not a result of `dressage bench`", expected=expected)
-    values = {name: value for name, value in line.items() if name in known}
+    values = {name: value for name, value in line.items() if name in names}
     for name in ("score_interval", "score_range"):
         if values[name] is not None:
             values[name] = (float(values[name][0]), float(values[name][1]))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dressage.experiments.analysis import METRICS, Analysis, Comparison, Metric, Row
 from dressage.experiments.records import Record
-from dressage.sdk.texts import counted, duration
+from dressage.sdk.texts import duration, quantity
 from dressage.statistics import CONFIDENCE, Interval, Summary
 
 _SIGNIFICANT = 0.05
@@ -45,8 +45,8 @@ def facts(analysis: Analysis) -> list[str]:
     records = analysis.results.records
     machines = dict.fromkeys(_machine(record) for record in records)
     targets = {row.environment: row.target for row in analysis.rows if row.target is not None}
-    runs = f"{counted(len(records), 'session')}: {counted(len(analysis.results.methods), 'method')}"
-    lines = [f"{runs} in {counted(len(analysis.results.environments), 'environment')}."]
+    runs = f"{quantity(len(records), 'session')}: {quantity(len(analysis.results.methods), 'method')}"
+    lines = [f"{runs} in {quantity(len(analysis.results.environments), 'environment')}."]
     lines += [f"Machine: {machine}." for machine in machines if machine]
     if len(targets) > 1 and len(set(targets.values())) == 1:
         lines += [f"Target: a mean return of {next(iter(targets.values())):g}."]
@@ -58,7 +58,7 @@ def facts(analysis: Analysis) -> list[str]:
 def _machine(record: Record) -> str:
     machine = record.machine.get("client", record.machine)
     place = f"server {record.machine['server']}, client " if record.machine.get("server") else ""
-    parts = [machine.get("processor", ""), counted(machine.get("cores", 0), "core"), machine.get("system", "")]
+    parts = [machine.get("processor", ""), quantity(machine.get("cores", 0), "core"), machine.get("system", "")]
     parts += [f"Python {machine['python']}"] if "python" in machine else []
     parts += [f"{name} {version}" for name, version in machine.get("versions", {}).items()]
     return place + ", ".join(part for part in parts if part) if machine else ""

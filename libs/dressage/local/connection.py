@@ -180,8 +180,8 @@ async def _nothing() -> None:
 def execute(server: ServerOptions, work: Callable[[Connection], Awaitable[T]], *, start: Start = "records") -> T:
     """Run work with a connection and return its result."""
 
-    async def connected() -> T:
+    async def connect_and_work() -> T:
         async with connect(server, start=start) as connection:
             return await work(connection)
 
-    return asyncio.run(connected())
+    return asyncio.run(connect_and_work())

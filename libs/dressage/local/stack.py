@@ -113,8 +113,8 @@ class LocalStack:
                 api = await stack._launch("dressage_orchestrator", {**public, "recover": False})
                 stack.address = stack.public = api.address
                 return stack
-            known = recordings_of(data_dir, recordings)
-            leaves = await stack._launch_leaves(common, _model_settings(api_base, api_bases, known))
+            recording_folders = recordings_of(data_dir, recordings)
+            leaves = await stack._launch_leaves(common, _model_settings(api_base, api_bases, recording_folders))
             await stack._launch_public({**public, **leaves}, console)
             stack._announce(data_dir / SERVER_FILE)
         except BaseException:
@@ -158,7 +158,7 @@ class LocalStack:
         return await self._start(package, _settings_of(package, values))
 
     async def _start(self, package: str, settings: Any) -> RunningService:
-        wiring = _imported(f"{package}.wiring")
+        wiring = _import_service(f"{package}.wiring")
         service: RunningService = await wiring.start(settings)
         self._stops.append(service.stop)
         return service
@@ -203,7 +203,7 @@ def _make_folder(data_dir: Path) -> None:
         ) from error
 
 
-def recordings_of(data_dir: Path, given: Path | None) -> list[Path]:
+def recordings_of(data_dir: Path, latest: Path | None) -> list[Path]:
     """The folders of recorded sessions that stacks on the data folder were given, the latest first.
 
     An interrupted replay of any of them can be continued. Folders that do not exist are left out.
@@ -212,14 +212,14 @@ def recordings_of(data_dir: Path, given: Path | None) -> list[Path]:
 
     path = data_dir / _RECORDINGS_FILE
     try:
-        known = [Path(os.fsdecode(name)) for name in path.read_bytes().split(b"\0") if name]
+        folders = [Path(os.fsdecode(name)) for name in path.read_bytes().split(b"\0") if name]
     except OSError:
-        known = []
-    if given is not None:
-        given = given.absolute()
-        known = [given, *(folder for folder in known if folder != given)][:_MAX_RECORDINGS]
-        write_bytes(path, b"\0".join(os.fsencode(folder) for folder in known))
-    return [folder for folder in known if folder.is_dir() or folder == given]
+        folders = []
+    if latest is not None:
+        latest = latest.absolute()
+        folders = [latest, *(folder for folder in folders if folder != latest)][:_MAX_RECORDINGS]
+        write_bytes(path, b"\0".join(os.fsencode(folder) for folder in folders))
+    return [folder for folder in folders if folder.is_dir() or folder == latest]
 
 
 def _model_settings(api_base: str | None, api_bases: Sequence[str], recordings: Sequence[Path]) -> dict[str, Any]:
@@ -264,10 +264,10 @@ def check_exposure(address: str, token: str | None, *, field: str = "address") -
 
 
 def _settings_type(package: str) -> Any:
-    return _imported(f"{package}.settings").Settings
+    return _import_service(f"{package}.settings").Settings
 
 
-def _imported(module: str) -> ModuleType:
+def _import_service(module: str) -> ModuleType:
     """Import a module of a service.
 
     :raises FailedPrecondition: if a package that it needs is not installed.
@@ -285,10 +285,10 @@ def _imported(module: str) -> ModuleType:
 def _settings_of(package: str, values: dict[str, Any]) -> Any:
     """The settings of a service: those of `values` that it has, and the environment's."""
     settings_type = _settings_type(package)
-    known = settings_type.model_fields
-    if "api_base" in values and "api_base" not in known:
+    names = settings_type.model_fields
+    if "api_base" in values and "api_base" not in names:
         raise errors.InvalidArgument(field="api_base", problem="not supported", value=values["api_base"])
-    return _make_settings(settings_type, {name: value for name, value in values.items() if name in known})
+    return _make_settings(settings_type, {name: value for name, value in values.items() if name in names})
 
 
 def _make_settings(settings_type: Any, values: dict[str, Any]) -> Any:

@@ -155,12 +155,12 @@ def _decode(raw_card: bytes, raw_source: bytes, place: Path) -> CodePolicy:
             environment_options=dict(environment.get("options", {})),
             provenance=dict(values.get("provenance", {})),
         )
-        stored = values["sha256"]
+        card_sha256 = values["sha256"]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InvalidArgument(f"card.json: an entry is missing or malformed ({error!r})", field="card.json") from error
-    if stored != policy.sha256:
+    if card_sha256 != policy.sha256:
         raise InvalidArgument(
-            field="card.json sha256", value=stored, expected=f"{policy.sha256}, that of {SOURCE_FILE}"
+            field="card.json sha256", value=card_sha256, expected=f"{policy.sha256}, that of {SOURCE_FILE}"
         )
     return policy
 

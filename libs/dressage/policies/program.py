@@ -153,10 +153,10 @@ def _decode(contents: list[bytes], place: Path) -> ProgramPolicy:
             report_states=tuple(values.get("report_states", ())),
             provenance=dict(values.get("provenance", {})),
         )
-        stored = values["sha256"]
+        card_sha256 = values["sha256"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgument(f"card.json: an entry is missing or malformed ({error!r})", field="card.json") from error
-    if stored != policy.sha256:
+    if card_sha256 != policy.sha256:
         expected = f"{policy.sha256}, that of {PROGRAM_FILE}"
-        raise InvalidArgument(field="card.json sha256", value=stored, expected=expected)
+        raise InvalidArgument(field="card.json sha256", value=card_sha256, expected=expected)
     return policy

@@ -149,7 +149,7 @@ def program_task(environment: str, profile: str = "") -> ProgramTask:
     name, _, task = environment.partition("/")
     family = find_family(name) if task else None
     if family is None or task not in family.tasks:
-        known = ", ".join(f"{family.name}/{task}" for family in families() for task in family.tasks)
-        message = f"environment {environment[:60]!r} has no programs; those that have: {known}"
+        names = ", ".join(f"{family.name}/{task}" for family in families() for task in family.tasks)
+        message = f"environment {environment[:60]!r} has no programs; those that have: {names}"
         raise NotFound(message, reason="TASK_NOT_FOUND")
     return ProgramTask(environment, family, task, profile)

@@ -265,11 +265,11 @@ class _Lowering:
                 # `a and b and c` nests to the left, one level for each operator.
                 deepest = depth + len(values) - 1
                 self._deeper(node, deepest - 1)
-                joined = self._condition(values[0], deepest)
+                condition = self._condition(values[0], deepest)
                 for position, value in enumerate(values[1:]):
                     right = self._condition(value, deepest - position)
-                    joined = And(joined, right) if isinstance(operator, ast.And) else Or(joined, right)
-                return joined
+                    condition = And(condition, right) if isinstance(operator, ast.And) else Or(condition, right)
+                return condition
             case ast.Constant(value=bool(value)):
                 return Constant(value)
             case ast.Name(id=name) if name in self._language.tests:

@@ -61,19 +61,19 @@ class Checkpoints:
             last_step=max(self.last_step, step),
         )
 
-    def with_judgment(self, member: str, judged: event_pb2.Judged, *, fresh: bool = False) -> Checkpoints:
+    def with_judgment(self, member: str, event: event_pb2.Judged, *, fresh: bool = False) -> Checkpoints:
         """Return the state after a judgment of a member.
 
         One without a step is of the policies that the training ended with.
 
         :param fresh: whether it is of rollouts on fresh seeds.
         """
-        step = judged.env_step or self.last_step
+        step = event.env_step or self.last_step
         checkpoint = self.pending.get(step, Checkpoint())
-        checkpoint = replace(checkpoint, scores=_with(checkpoint.scores, member, judged.judgment.score))
-        if judged.judgment.passed:
+        checkpoint = replace(checkpoint, scores=_with(checkpoint.scores, member, event.judgment.score))
+        if event.judgment.passed:
             checkpoint = replace(checkpoint, passed=checkpoint.passed | {member})
-        if not judged.env_step:
+        if not event.env_step:
             checkpoint = replace(checkpoint, title="on fresh seeds, policies" if fresh else "policies")
         return replace(self, pending=_with(self.pending, step, checkpoint))
 

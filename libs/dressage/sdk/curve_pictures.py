@@ -174,7 +174,7 @@ class _Panel:
     reference_label: str = ""
 
     @property
-    def drawn(self) -> list[Series]:
+    def series(self) -> list[Series]:
         return [curve for pair in self.curves for curve in pair if curve is not None]
 
 
@@ -188,7 +188,7 @@ def draw_returns(
 
     :raises FailedPrecondition: if matplotlib is not installed.
     """
-    panels = [panel for panel in _panels(curves, references) if panel.drawn]
+    panels = [panel for panel in _panels(curves, references) if panel.series]
     count = max(len(panels), 1)
     figure = _figure(height=1.8 + 3.2 * count if count > 1 else 5)
     rows: Any = figure.subplots(count, 1, sharex=True, squeeze=False)
@@ -223,7 +223,7 @@ def _draw_panel(axes: Any, panel: _Panel) -> None:
         )
     if panel.label == _SCORE:
         axes.set_ylim(-0.03, 1.03)
-    spread = "\n(mean ± standard deviation over seeds)" if any(curve.seeds > 1 for curve in panel.drawn) else ""
+    spread = "\n(mean ± standard deviation over seeds)" if any(curve.seeds > 1 for curve in panel.series) else ""
     axes.set_ylabel(f"{panel.label}{spread}", fontsize="small")
     axes.grid(alpha=0.3)
     axes.xaxis.set_major_formatter("{x:,.0f}")

@@ -239,8 +239,8 @@ def episodes_of(iteration: pb.Iteration) -> int:
     if kind == "parameters":
         proposal = iteration.parameters
         # The episodes of a proposal are without those of random candidates before it.
-        recorded = sum(len(candidate.returns) for candidate in proposal.candidates if not candidate.duplicate_of)
-        return max(proposal.episodes, proposal.search.episodes, recorded)
+        evaluations = sum(len(candidate.returns) for candidate in proposal.candidates if not candidate.duplicate_of)
+        return max(proposal.episodes, proposal.search.episodes, evaluations)
     return iteration.code.episodes if kind == "code" else 0
 
 

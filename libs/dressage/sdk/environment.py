@@ -89,7 +89,7 @@ def _stock(card: EnvironmentCard, options: EnvOptions, render_mode: str | None) 
         return _ModelEnv(env, card) if card.id.startswith(custom.MODEL) else env
     if custom.is_custom(card.id) or card.id in small.OWN:
         raise InvalidArgument(field="render_mode", value=render_mode, expected=f"None for {card.id}")
-    drawn: gymnasium.Env[Any, Any] = make_by_id(card.id, **options.given(), render_mode=render_mode)
+    drawn: gymnasium.Env[Any, Any] = make_by_id(card.id, **options.overrides(), render_mode=render_mode)
     return drawn
 
 
@@ -154,7 +154,7 @@ class RewardEnv(gymnasium.Env[Any, Any]):
         """
         observation, stock_reward, terminated, truncated, info = self.stock.step(action)
         self._steps += 1
-        total, terms = self._process.step(self._given(action), self._state(observation))
+        total, terms = self._process.step(self._reward_action(action), self._state(observation))
         return (
             observation,
             total,
@@ -172,7 +172,7 @@ class RewardEnv(gymnasium.Env[Any, Any]):
         self._process.close()
         self.stock.close()
 
-    def _given(self, action: Any) -> Array:
+    def _reward_action(self, action: Any) -> Array:
         """The action as a reward is given it: one row, within the bounds."""
         if self._discrete:
             return np.asarray([int(action)])
@@ -240,7 +240,7 @@ class _RewardProcess:
         try:
             self._process.channel.send(message, timeout=_STEP_SECONDS)
         except (ChannelClosed, DeadlineExceeded) as error:
-            raise self._ended() from error
+            raise self._exit_error() from error
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         try:
@@ -250,12 +250,12 @@ class _RewardProcess:
             message = "the code did not end in time; remove endless or long loops."
             raise RewardError("time_budget", message, seen=f"{seconds:g} s") from error
         except (ChannelClosed, ProtocolError) as error:
-            raise self._ended() from error
+            raise self._exit_error() from error
         if "failure" in answer:
             raise reported_error(answer, RewardError)
         return answer
 
-    def _ended(self) -> RewardError:
+    def _exit_error(self) -> RewardError:
         """The error for a process that has ended."""
         ended = self._process.wait(_STEP_SECONDS) or self._process.kill()
         self.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.sdk import texts
-from dressage.sdk.texts import counted, duration, mean, return_text, score_text, short
+from dressage.sdk.texts import duration, mean, quantity, return_text, score_text, short
 
 PHASES = {
     session_pb2.PHASE_PROPOSE: "preparing the reward",
@@ -78,7 +78,7 @@ def _format_reply(replied: event_pb2.AgentReplied) -> str | None:
 
 def _format_check(finished: event_pb2.CheckFinished) -> str:
     if finished.ok:
-        again = f" on {counted(finished.rollouts, 'rollout')} of trained policies" if finished.rollouts else ""
+        again = f" on {quantity(finished.rollouts, 'rollout')} of trained policies" if finished.rollouts else ""
         return f"{finished.subject} passed its check{again}"
     problems = "; ".join(
         f"{failure.rule}{f' at line {failure.line}' if failure.line else ''}: {failure.message}"
@@ -101,7 +101,7 @@ def _format_assignment(changed: event_pb2.AssignmentChanged) -> str | None:
     if changed.state == session_pb2.ASSIGNMENT_STATE_FAILED:
         return f"{name} failed: {changed.failure.message or changed.failure.reason}"
     if changed.state == session_pb2.ASSIGNMENT_STATE_PENDING and changed.failures:
-        return f"{name} is retried after {counted(changed.failures, 'failure')}"
+        return f"{name} is retried after {quantity(changed.failures, 'failure')}"
     return None
 
 
@@ -113,17 +113,17 @@ def _format_candidate(evaluated: event_pb2.CandidateEvaluated) -> str | None:
 
 def _format_programs(collected: event_pb2.ProgramsCollected) -> str:
     source = f"{collected.model}: {collected.provenance}" if collected.provenance else collected.model
-    kept = f"{counted(collected.kept, 'program')}, {collected.distinct} different"
-    return f"{kept}; {collected.usable} of {collected.requested:,} requested replies had one ({source})"
+    programs = f"{quantity(collected.kept, 'program')}, {collected.distinct} different"
+    return f"{programs}; {collected.usable} of {collected.requested:,} requested replies had one ({source})"
 
 
 def _format_improvement(improved: event_pb2.SearchImproved) -> str:
     improvement = improved.improvement
     if improvement.program:
         return (
-            f"search: {improvement.score:.4g} after {counted(improvement.evaluated, 'program')}: {improvement.program}"
+            f"search: {improvement.score:.4g} after {quantity(improvement.evaluated, 'program')}: {improvement.program}"
         )
-    return f"search: {return_text(improvement.score, decimals=1)} after {counted(improvement.evaluated, 'candidate')}"
+    return f"search: {return_text(improvement.score, decimals=1)} after {quantity(improvement.evaluated, 'candidate')}"
 
 
 def _format_progress(progress: event_pb2.Progress) -> str | None:
@@ -131,7 +131,7 @@ def _format_progress(progress: event_pb2.Progress) -> str | None:
         return "compiling the engine; the result is kept for later sessions"
     if progress.evaluated:
         rate = f" at {progress.candidates_per_second:,.0f} a second" if progress.candidates_per_second >= 1 else ""
-        return f"searched {counted(progress.evaluated, 'candidate')}{rate}"
+        return f"searched {quantity(progress.evaluated, 'candidate')}{rate}"
     if not progress.members:
         return None
     if progress.activity == "waiting":
@@ -144,29 +144,27 @@ def _format_progress(progress: event_pb2.Progress) -> str | None:
         for member in progress.members
         if "episode_return" in member.metrics
     ]
-    share = f"{100 * done / target:.0f} %" if target else counted(done, "step")
-    shown = f", return {', '.join(returns)}" if returns else ""
+    share = f"{100 * done / target:.0f} %" if target else quantity(done, "step")
+    return_part = f", return {', '.join(returns)}" if returns else ""
     left = f", {duration(progress.seconds_left)} left" if progress.seconds_left > 0 else ""
-    return f"trained {share} at {progress.steps_per_second:,.0f} steps/s{shown}{left}"
+    return f"trained {share} at {progress.steps_per_second:,.0f} steps/s{return_part}{left}"
 
 
 def _format_evaluation(finished: event_pb2.EvaluationFinished) -> str:
     evaluation = finished.evaluation
     average, speed = mean(evaluation.returns), mean(evaluation.speeds)
-    shown = f" stock return {average:.0f}" if average is not None else ""
+    return_part = f" stock return {average:.0f}" if average is not None else ""
     fast = f", {speed:z.2f} m/s" if speed is not None else ""
-    return f"{short(finished.member)} evaluated at {counted(evaluation.env_step, 'step')}:{shown}{fast}"
+    return f"{short(finished.member)} evaluated at {quantity(evaluation.env_step, 'step')}:{return_part}{fast}"
 
 
-def _format_judged(judged: event_pb2.Judged) -> str | None:
-    if judged.subject.endswith(".npz"):
+def _format_judged(event: event_pb2.Judged) -> str | None:
+    if event.subject.endswith(".npz"):
         return None  # there are too many single rollouts
-    verdict = "passed" if judged.judgment.passed else "not passed"
-    why = f": {judged.judgment.diagnosis}" if judged.judgment.diagnosis else ""
-    member = (
-        f"{short(judged.subject)} " if is_member(judged.subject) else ""
-    )  # else the iteration, which begins the line
-    return f"{member}judged {judged.judgment.score:.2f}, {verdict}{why}"
+    verdict = "passed" if event.judgment.passed else "not passed"
+    why = f": {event.judgment.diagnosis}" if event.judgment.diagnosis else ""
+    member = f"{short(event.subject)} " if is_member(event.subject) else ""  # else the iteration, which begins the line
+    return f"{member}judged {event.judgment.score:.2f}, {verdict}{why}"
 
 
 _WRITERS: dict[str, Any] = {
@@ -182,20 +180,20 @@ _WRITERS: dict[str, Any] = {
     "evaluation_finished": _format_evaluation,
     "judged": _format_judged,
     "warning": lambda warning: f"warning: {warning.message}",
-    "note_added": lambda given: _format_note(given),
+    "note_added": lambda event: _format_note(event),
     "screened": lambda screened: _format_screened(screened),
     "training_stopped": lambda stopped: texts.stopped_text(stopped.early_stop),
     "training_extended": lambda extended: texts.extended_text(extended.extension),
     "warm_started": lambda started: texts.warm_start_text(started.warm_start),
-    "approval_granted": lambda given: "approved" + (f": {given.note}" if given.note else ""),
+    "approval_granted": lambda event: "approved" + (f": {event.note}" if event.note else ""),
     "artifact_written": lambda written: f"{written.kind}: {written.artifact}",
 }
 
 
-def _format_note(given: event_pb2.NoteAdded) -> str:
+def _format_note(event: event_pb2.NoteAdded) -> str:
     parts = [
-        *([f"note for the next revision: {given.note}"] if given.note else []),
-        *(f"set: {what}" for what in given.set),
+        *([f"note for the next revision: {event.note}"] if event.note else []),
+        *(f"set: {what}" for what in event.set),
     ]
     return "; ".join(parts)
 

@@ -135,7 +135,7 @@ def set_value(message: Message, descriptor: Any, value: Any, *, field: str) -> N
         getattr(message, descriptor.name).extend(_convert(descriptor, element) for element in elements)
     except (ValueError, KeyError, TypeError, OverflowError) as error:  # protobuf refuses numbers out of range
         single = value[0] if isinstance(value, list) and len(value) == 1 else value
-        raise InvalidArgument(field=field, value=single, expected=_expected(descriptor)) from error
+        raise InvalidArgument(field=field, value=single, expected=_expected_value(descriptor)) from error
 
 
 def _parts(descriptor: Any, element: Any) -> list[Any]:
@@ -165,7 +165,7 @@ def _convert(descriptor: Any, value: Any) -> Any:
     return text.encode() if descriptor.type == FieldDescriptor.TYPE_BYTES else text
 
 
-def _expected(descriptor: Any) -> str:
+def _expected_value(descriptor: Any) -> str:
     if descriptor.enum_type is not None:
         return f"one of {', '.join(_enum_numbers(descriptor))}"
     if descriptor.cpp_type == FieldDescriptor.CPPTYPE_BOOL:

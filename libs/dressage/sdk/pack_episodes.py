@@ -77,8 +77,8 @@ def _part(
 ) -> tuple[list[float], list[int]]:
     from dressage.envs.reference import checked_action
 
-    given = {"environment": card.id, "options": options.given(), "seeds": list(seeds), "observed": False}
-    reply = player.ask({"lockstep": "begin", **given})
+    arguments = {"environment": card.id, "options": options.overrides(), "seeds": list(seeds), "observed": False}
+    reply = player.ask({"lockstep": "begin", **arguments})
     step = 0
     while running := len(reply["episodes"]):
         actions = np.asarray(policy(reply["observations"]))

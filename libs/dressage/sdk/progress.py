@@ -15,7 +15,7 @@ from dressage.api.v1 import event_pb2, session_pb2, session_service_pb2
 from dressage.sdk import methods
 from dressage.sdk.checkpoints import Checkpoints
 from dressage.sdk.event_lines import is_member, line
-from dressage.sdk.texts import counted, mean, queue_text, score_text, short
+from dressage.sdk.texts import mean, quantity, queue_text, score_text, short
 
 _KEPT_LINES = 8
 _DETAILED_ITERATIONS = 3
@@ -196,9 +196,9 @@ def search_parts(view: View) -> list[str]:
         goal = f" of {view.goal}" if view.goal else ""
         parts.append(f"best score {score_text(view.best_score)}{goal}")
     if view.candidates:
-        parts.append(counted(view.candidates, "candidate"))
+        parts.append(quantity(view.candidates, "candidate"))
     if view.episodes:
-        parts.append(counted(view.episodes, "episode"))
+        parts.append(quantity(view.episodes, "episode"))
     return parts
 
 
@@ -240,14 +240,14 @@ def _with_evaluation(view: View, finished: event_pb2.EvaluationFinished) -> View
     return replace(view, members=MappingProxyType({**view.members, key: member}))
 
 
-def _with_judgment(view: View, judged: event_pb2.Judged) -> View:
-    score = judged.judgment.score
-    if is_member(judged.subject):
-        key = short(judged.subject)
+def _with_judgment(view: View, event: event_pb2.Judged) -> View:
+    score = event.judgment.score
+    if is_member(event.subject):
+        key = short(event.subject)
         member = replace(view.members.get(key, MemberView()), score=score)
         return replace(view, members=MappingProxyType({**view.members, key: member}))
-    if judged.subject.rpartition("/")[0].endswith("/iterations"):
-        number = short(judged.subject)
+    if event.subject.rpartition("/")[0].endswith("/iterations"):
+        number = short(event.subject)
         judged_iteration = int(number) if number.isdigit() else 0
         return replace(view, best_score=_highest(view, score), judged_iteration=judged_iteration)
     return view

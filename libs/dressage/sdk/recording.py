@@ -41,15 +41,15 @@ async def record(client: AsyncClient, session: str, folder: Path) -> list[Path]:
         raise errors.InvalidArgument(field="--out", value=str(folder), expected=expected)
     if folder.exists() and any(folder.iterdir()):
         raise errors.InvalidArgument(field="--out", problem="not empty", value=str(folder), expected="a new folder")
-    stored = await client.get_session(session)
-    if stored.spec.video_judging == pb.VIDEO_JUDGING_ONLY:
-        message = f"{stored.name} was judged only by video, which a replay does not have"
+    original = await client.get_session(session)
+    if original.spec.video_judging == pb.VIDEO_JUDGING_ONLY:
+        message = f"{original.name} was judged only by video, which a replay does not have"
         raise errors.FailedPrecondition(message, reason="NO_VIDEO_IN_REPLAYS")
-    entries = {path: text async for path, text in _entries(client, f"{stored.name}/llm")}
+    entries = {path: text async for path, text in _entries(client, f"{original.name}/llm")}
     if not entries:
-        message = f"{stored.name} has no replies of a model; a session of {stored.spec.model} needs no recording"
+        message = f"{original.name} has no replies of a model; a session of {original.spec.model} needs no recording"
         raise errors.FailedPrecondition(message, reason="NOTHING_TO_RECORD")
-    texts = {SPEC: _json(MessageToDict(recorded_spec(stored), preserving_proto_field_name=True))}
+    texts = {SPEC: _json(MessageToDict(recorded_spec(original), preserving_proto_field_name=True))}
     texts |= {f"llm/{path}": text for path, text in entries.items()}
     for path, text in texts.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -20,9 +20,9 @@ from dressage.local.connection import Connection
 from dressage.sdk.progress import is_search, target
 from dressage.sdk.scores import CURVE_FILE, Cost, Judgment, LearningCurve, Report
 from dressage.sdk.texts import (
-    counted,
     duration,
     mean_text,
+    quantity,
     queue_text,
     return_text,
     saved_text,
@@ -294,7 +294,7 @@ def rows(result: Result) -> list[Row]:
     if is_search(session):
         table.append(("search", _effort(session)))
     if result.seconds is not None:
-        steps = counted(session.env_steps, "environment step")
+        steps = quantity(session.env_steps, "environment step")
         saved = f" ({saved_text(session.env_steps_saved)})" if session.env_steps_saved else ""
         waited = seconds_waited(session)
         idle = f", not counting {duration(waited)} of waiting" if waited >= 1 else ""
@@ -324,7 +324,7 @@ def _why(result: Result) -> str:
 def _judgment_text(judgment: Judgment, threshold: float | None) -> str:
     text = score_text(judgment.score, threshold=threshold)
     if judgment.spread is not None:
-        text += f" ± {judgment.spread:.2f} over {counted(len(judgment.samples), 'seed')}"
+        text += f" ± {judgment.spread:.2f} over {quantity(len(judgment.samples), 'seed')}"
     if judgment.interval is not None:
         low, high = judgment.interval
         text += f", 95 % interval {low:.2f} to {high:.2f}"
@@ -334,7 +334,7 @@ def _judgment_text(judgment: Judgment, threshold: float | None) -> str:
 def _report_text(result: Result, report: Report) -> str:
     """Return the score of a search: `498.2 over 100 episodes on report seeds, 95 % interval … (target 475: reached)`."""
     program = result.method == "program"
-    text = f"{mean_text(report.mean)} over {counted(len(report.returns), 'episode')}"
+    text = f"{mean_text(report.mean)} over {quantity(len(report.returns), 'episode')}"
     text += f" on report {'states' if program else 'seeds'}"
     text += f", 95 % interval {mean_text(report.interval[0])} to {mean_text(report.interval[1])}"
     if report.target is None:
@@ -346,15 +346,15 @@ def _report_text(result: Result, report: Report) -> str:
 def _effort(session: pb.Session) -> str:
     cached = f", {session.cache_hits:,} {{}} from the cache" if session.cache_hits else ""
     if session.method == "program":
-        return f"{counted(session.candidates, 'program')}{cached.format('of them')}"
-    candidates = counted(session.candidates, "candidate")
-    return f"{counted(session.episodes, 'episode')}, {candidates}{cached.format('more')}"
+        return f"{quantity(session.candidates, 'program')}{cached.format('of them')}"
+    candidates = quantity(session.candidates, "candidate")
+    return f"{quantity(session.episodes, 'episode')}, {candidates}{cached.format('more')}"
 
 
 def _return_rows(returns: pb.ReturnSummary) -> list[Row]:
     spread = f" ± {return_text(returns.std)} over seeds" if returns.std else ""
     random = f"random policy {return_text(returns.random_mean)}"
-    table = [("return", f"{return_text(returns.mean)}{spread} ({random}), {counted(returns.episodes, 'episode')}")]
+    table = [("return", f"{return_text(returns.mean)}{spread} ({random}), {quantity(returns.episodes, 'episode')}")]
     if returns.HasField("mean_speed"):
         has_random = returns.HasField("random_mean_speed")
         random = f" (random policy {returns.random_mean_speed:z.2f} m/s)" if has_random else ""

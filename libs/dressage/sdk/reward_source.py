@@ -82,7 +82,7 @@ class _Extraction:
                 self._add(name)
         text = self._follow(self._entry)
         if isinstance(self._entry, FunctionType):
-            text = _named(text, self._entry)
+            text = _rename_function(text, self._entry)
         constants = "\n".join(self._constants.values())
         return "\n\n\n".join(filter(None, [constants, *self._definitions.values(), text])) + "\n"
 
@@ -120,7 +120,7 @@ class _Extraction:
             self._constants[name] = f"{name} = {value!r}"
 
 
-def _named(text: str, function: FunctionType) -> str:
+def _rename_function(text: str, function: FunctionType) -> str:
     """The definition under the name that the contract has for it."""
     if function.__name__ in ("reward", "reward_fn", "_make_reward"):
         return text

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dressage.api.v1 import session_pb2 as pb
-from dressage.sdk.texts import counted
+from dressage.sdk.texts import quantity
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _judges_text(message: pb.Judgment) -> str:
     if message.video_rollouts:
         parts.append(f"{message.video_rollouts} of {message.rollouts} rollouts by video")
     elif message.rollouts:
-        parts.append(counted(message.rollouts, "rollout"))
+        parts.append(quantity(message.rollouts, "rollout"))
     if message.without_video:
         parts.append(f"no video: {message.without_video}")
     if message.video_left_out:

@@ -89,11 +89,11 @@ def _message(descriptor: Descriptor, definitions: dict[str, Any]) -> dict[str, A
     properties = {}
     for field in descriptor.fields:
         value = _value(field, definitions)
-        properties[field.name] = {"type": "array", "items": value} if _repeated(field) else value
+        properties[field.name] = {"type": "array", "items": value} if _is_list(field) else value
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-def _repeated(field: FieldDescriptor) -> bool:
+def _is_list(field: FieldDescriptor) -> bool:
     return bool(field.is_repeated) and not (
         field.message_type is not None and field.message_type.GetOptions().map_entry
     )

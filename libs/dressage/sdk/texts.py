@@ -7,7 +7,7 @@ from typing import Any
 from dressage.api.v1 import session_pb2 as pb
 
 
-def counted(number: int, noun: str) -> str:
+def quantity(number: int, noun: str) -> str:
     """Return a number with its noun: `1 episode`, `2,000 episodes`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -76,7 +76,7 @@ def duration(seconds: float) -> str:
 def stopped_text(stopped: pb.EarlyStop) -> str:
     """Return why a training ends: `training ends early at 250,000 steps: …`"""
     early = stopped.reason in (pb.STOP_REASON_UNSPECIFIED, pb.STOP_REASON_PASSES_EARLY)
-    text = f"training ends {'early ' if early else ''}at {counted(stopped.env_step, 'step')}: {_reason(stopped)}"
+    text = f"training ends {'early ' if early else ''}at {quantity(stopped.env_step, 'step')}: {_reason(stopped)}"
     return f"{text}; {saved_text(stopped.env_steps_saved)}" if stopped.env_steps_saved else text
 
 
@@ -86,7 +86,7 @@ def _reason(stopped: pb.EarlyStop) -> str:
         case pb.STOP_REASON_PASSES:
             return f"the seeds scored {stopped.score:.2f} on average {required}"
         case pb.STOP_REASON_LEVEL:
-            over = counted(stopped.rise.checkpoints, "checkpoint")
+            over = quantity(stopped.rise.checkpoints, "checkpoint")
             return f"neither scores nor returns rise over {over} (score {stopped.score:.2f}, {_chances(stopped.rise)})"
         case pb.STOP_REASON_BUDGET:
             return f"the time left does not suffice until the next checkpoint (score {stopped.score:.2f})"
@@ -106,8 +106,8 @@ def extended_text(extension: pb.Extension) -> str:
     rising = [name for name, rises in (("scores", rise.score_rises), ("returns", rise.return_rises)) if rises]
     why = f"{' and '.join(rising)} rise" if rising else "the rise has paused"
     why = "it barely passes, the next checkpoint decides" if extension.passes else why
-    at = f"score {extension.score:.2f} at {counted(extension.decided_at, 'step')}"
-    return f"training continues until {counted(extension.env_steps, 'step')}: {why} ({at}, {_chances(rise)})"
+    at = f"score {extension.score:.2f} at {quantity(extension.decided_at, 'step')}"
+    return f"training continues until {quantity(extension.env_steps, 'step')}: {why} ({at}, {_chances(rise)})"
 
 
 def course_text(course: pb.TrainingCourse) -> str:
@@ -133,4 +133,4 @@ def warm_start_text(start: pb.WarmStart) -> str:
 
 def saved_text(steps: int) -> str:
     """Return the environment steps that were not trained, as text."""
-    return f"{counted(steps, 'environment step')} saved"
+    return f"{quantity(steps, 'environment step')} saved"

@@ -67,7 +67,7 @@ Range = tuple[float, float]
 
 
 @functools.cache
-def _stated(name: str) -> validate_pb2.FieldRules:
+def _field_rules(name: str) -> validate_pb2.FieldRules:
     """Return the rules of a field of the API's ``Hyperparameters``."""
     options = session_pb2.Hyperparameters.DESCRIPTOR.fields_by_name[name].GetOptions()
     rules: validate_pb2.FieldRules = options.Extensions[validate_pb2.field]
@@ -82,10 +82,10 @@ def _rule(rules: validate_pb2.FieldRules, *, optional: bool = False, recommended
     return Rule(low, bounds.lte, above=above, whole=kind == "int32", optional=optional, recommended=recommended)
 
 
-HIDDEN_SIZE = _rule(_stated("hidden_sizes").repeated.items, recommended=(16, 512))
+HIDDEN_SIZE = _rule(_field_rules("hidden_sizes").repeated.items, recommended=(16, 512))
 """The rule for each hidden layer's size."""
-MAX_HIDDEN_LAYERS = _stated("hidden_sizes").repeated.max_items
-MAX_UPDATE_SAMPLES = _stated("minibatch_size").int32.lte
+MAX_HIDDEN_LAYERS = _field_rules("hidden_sizes").repeated.max_items
+MAX_UPDATE_SAMPLES = _field_rules("minibatch_size").int32.lte
 """Upper bound of a member's samples in one update, num_envs × num_steps; a minibatch may have them all."""
 STEP_FACTORS = (0.5, 4.0)
 """Lowest and highest training length that a language model may choose, as factors of the session's."""
@@ -219,10 +219,10 @@ class Hyperparameters:
 
         :raises InvalidArgument: for an unknown name or an impossible value.
         """
-        known = {item.name for item in fields(cls)}
+        names = {item.name for item in fields(cls)}
         for name in values:
-            if name not in known:
-                raise InvalidArgument(field=str(name), value=values[name], expected=f"one of {sorted(known)}")
+            if name not in names:
+                raise InvalidArgument(field=str(name), value=values[name], expected=f"one of {sorted(names)}")
         rules = rules_of(cls)
         return replace(base or cls(), **{name: _plain(name, value, rules) for name, value in values.items()}).validate()
 
@@ -230,7 +230,9 @@ class Hyperparameters:
 def rules_of(kind: type[Hyperparameters]) -> Mapping[str, Rule]:
     """Return the rule of each hyperparameter that is a number, by name."""
     return {
-        item.name: _rule(_stated(item.name), optional=item.default is None, recommended=item.metadata["recommended"])
+        item.name: _rule(
+            _field_rules(item.name), optional=item.default is None, recommended=item.metadata["recommended"]
+        )
         for item in fields(kind)
         if item.metadata
     }

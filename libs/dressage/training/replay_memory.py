@@ -57,7 +57,7 @@ def excess(use: ReplayUse, *, memory_bytes: int, checkpoint_bytes: int) -> str:
     :param memory_bytes: memory of the learner; 0: unknown.
     :param checkpoint_bytes: largest size of a checkpoint's file; 0: unknown.
     """
-    kept, count = use.transitions, len(use.members)
+    transitions, count = use.transitions, len(use.members)
     transition = transition_bytes(use.observation_size, use.action_size)
     limits = [("take", max(0, memory_bytes - BESIDES), use.copies)] if memory_bytes else []
     limits += [("are in a checkpoint of", checkpoint_bytes, 1.0)] if checkpoint_bytes else []
@@ -65,13 +65,13 @@ def excess(use: ReplayUse, *, memory_bytes: int, checkpoint_bytes: int) -> str:
         return ""
     # The message names the limit that allows the least, so that what it advises fits both.
     does, limit, factor = min(limits, key=lambda entry: entry[1] / entry[2])
-    needed = sum(kept) * transition * factor
+    needed = sum(transitions) * transition * factor
     if needed <= limit:
         return ""
     fit = int(limit / (factor * transition * count))
     steps = fit - max(member.report_steps for member in use.members)
     remedy = f"Set replay_size to at most {fit:,}, train at most {steps:,} steps" if steps > 0 else "Train"
     return (
-        f"too large for {count} members (the replay buffers {does} {needed / GIB:.1f} GiB once {max(kept):,} transitions "
-        f"are in each); expected at most {limit / GIB:.1f} GiB. {remedy}{' or' if steps > 0 else ''} fewer members."
+        f"too large for {count} members (the replay buffers {does} {needed / GIB:.1f} GiB once {max(transitions):,} "
+        f"transitions are in each); expected at most {limit / GIB:.1f} GiB. {remedy}{' or' if steps > 0 else ''} fewer members."
     )

@@ -95,17 +95,17 @@ DEFAULTS = SacHyperparameters(
 )
 
 
-def complete(given: Mapping[str, Any], *, base: SacHyperparameters = DEFAULTS) -> SacHyperparameters:
+def complete(values: Mapping[str, Any], *, base: SacHyperparameters = DEFAULTS) -> SacHyperparameters:
     """Return SAC's hyperparameters: those of ``base``, overridden.
 
     :raises InvalidArgument: for a hyperparameter that SAC does not have, or an impossible value.
     """
-    for name, value in given.items():
+    for name, value in values.items():
         if name not in USED:
             expected = f"no value, or the algorithm 'ppo': sac has {', '.join(HYPERPARAMETERS)}"
             raise InvalidArgument(field=name, value=value, expected=expected)
-    tuned = base.tune_entropy and "entropy_coef" not in given
-    return SacHyperparameters.from_dict({**given, "tune_entropy": tuned}, base=base)
+    tuned = base.tune_entropy and "entropy_coef" not in values
+    return SacHyperparameters.from_dict({**values, "tune_entropy": tuned}, base=base)
 
 
 def transition_bytes(observation_size: int, action_size: int) -> int:

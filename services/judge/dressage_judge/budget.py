@@ -40,11 +40,11 @@ class BudgetTracker:
         if self._budget.tokens:
             remaining.tokens = self._budget.tokens - self.spent.input_tokens - self.spent.output_tokens
             if remaining.tokens <= 0:
-                raise _exhausted("tokens")
+                raise _exhausted_error("tokens")
         if self._budget.HasField("dollars"):
             remaining.dollars = self._budget.dollars - self.spent.dollars
             if remaining.dollars <= 0:
-                raise _exhausted("dollars")
+                raise _exhausted_error("dollars")
         return remaining
 
     def charge(self, cost: session_pb2.Cost) -> None:
@@ -54,6 +54,6 @@ class BudgetTracker:
             self._parent.charge(cost)
 
 
-def _exhausted(kind: str) -> ResourceExhausted:
+def _exhausted_error(kind: str) -> ResourceExhausted:
     message = f"the session's budget for model calls is used up: no {kind} are left for the video judge"
     return ResourceExhausted(message, reason="LLM_BUDGET_EXHAUSTED", metadata={"kind": kind})

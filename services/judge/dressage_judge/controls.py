@@ -31,7 +31,7 @@ def control_trajectories(env_id: str) -> dict[str, list[Trajectory]]:
     :raises NotFound: for an unknown environment.
     """
     shipped = load_check_trajectories(env_id)
-    backwards = [episode.time_reversed() for kind in _REVERSED_KINDS for episode in shipped.get(kind, [])]
+    backwards = [episode.reverse_time() for kind in _REVERSED_KINDS for episode in shipped.get(kind, [])]
     return {**shipped, TIME_REVERSED: backwards}
 
 
@@ -45,7 +45,7 @@ def full_length_trajectories(env_id: str, steps: int) -> list[Trajectory]:
     """
     length = steps or load_card(env_id).max_episode_steps
     shipped = load_check_trajectories(env_id)
-    return [shipped[kind][0].prolonged(length) for kind in ("untrained", "motionless") if shipped.get(kind)]
+    return [shipped[kind][0].extend(length) for kind in ("untrained", "motionless") if shipped.get(kind)]
 
 
 def reversal_failures(
@@ -73,7 +73,7 @@ def reversal_failures(
         "that is played backwards still shows it"
     )
     seen = (
-        f"the rollout: {describe(rollouts[worst], card)}; backwards: {describe(rollouts[worst].time_reversed(), card)}"
+        f"the rollout: {describe(rollouts[worst], card)}; backwards: {describe(rollouts[worst].reverse_time(), card)}"
     )
     return [CheckFailure("null-control", 0, message, seen)]
 

@@ -138,14 +138,14 @@ class CodeJudge:
         shipped = await asyncio.to_thread(control_trajectories, environment)
         require_controls(controls, shipped, environment)
         full_length = await asyncio.to_thread(full_length_trajectories, environment, episode_steps)
-        recorded = await asyncio.to_thread(self._load, rollouts, environment)
-        backwards = [episode.time_reversed() for episode in recorded] if TIME_REVERSED in controls else []
-        episodes = {**shipped, FULL_LENGTH: full_length, ROLLOUT: recorded, ROLLOUT_REVERSED: backwards}
+        rollout_episodes = await asyncio.to_thread(self._load, rollouts, environment)
+        backwards = [episode.reverse_time() for episode in rollout_episodes] if TIME_REVERSED in controls else []
+        episodes = {**shipped, FULL_LENGTH: full_length, ROLLOUT: rollout_episodes, ROLLOUT_REVERSED: backwards}
         report = await self._runner.check_judge(source, card, episodes, timeout=timeout)
         failures = list(report.failures)
         if report.ok:
             failures += null_failures(controls, report.scores, shipped, card=card, threshold=threshold)
-            failures += reversal_failures(controls, report.scores, recorded, card=card, threshold=threshold)
+            failures += reversal_failures(controls, report.scores, rollout_episodes, card=card, threshold=threshold)
         report = replace(report, ok=not failures, failures=failures)
         self._log.info("checked", subject="judge", ok=report.ok, rules=[failure.rule for failure in failures])
         labels = {label: [label] for label in shipped} | {TIME_REVERSED: [TIME_REVERSED, ROLLOUT_REVERSED]}

@@ -25,7 +25,7 @@ class Decision:
     """How two verdicts were combined.
 
     :param agreed: whether the scores agree; also True if the frames decided no criterion.
-    :param settled: scores of visual criteria that the first look left unknown and a synthesis settled.
+    :param synthesis_scores: scores of visual criteria that the first look left unknown and a synthesis settled.
     """
 
     score: float
@@ -33,7 +33,7 @@ class Decision:
     difference: float
     decided_by: str
     reasoning: str
-    settled: Mapping[str, float] = field(default_factory=dict)
+    synthesis_scores: Mapping[str, float] = field(default_factory=dict)
 
 
 def by_rubric(code: float, video: float) -> Decision:
@@ -48,7 +48,7 @@ def by_synthesis(code: float, video: float | None, synthesis: agent_pb.Synthesis
     :param video: None if the frames decided no criterion.
     :param not_shown: titles of visual criteria that most votes left unknown.
     """
-    settled = {
+    synthesis_scores = {
         entry.name: STATUS_SCORES[entry.status]
         for entry in synthesis.criteria
         if entry.source == "video" and entry.name in not_shown and entry.status in STATUS_SCORES
@@ -56,7 +56,7 @@ def by_synthesis(code: float, video: float | None, synthesis: agent_pb.Synthesis
     difference = 0.0 if video is None else abs(code - video)
     agreed = video is None or agree(code, video)
     # The score follows from statuses by a fixed rubric: no model names a number (decision 0025).
-    return Decision(synthesis.score, agreed, difference, synthesis.decided_by, synthesis.reasoning, settled)
+    return Decision(synthesis.score, agreed, difference, synthesis.decided_by, synthesis.reasoning, synthesis_scores)
 
 
 def without_synthesis(code: float, video: float | None, why: str) -> Decision:
@@ -78,19 +78,19 @@ def need_synthesis(code: float, video: float) -> bool:
     return not agree(code, video)
 
 
-def merge(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, decision: Decision, *, threshold: float) -> None:
+def merge(message: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, decision: Decision, *, threshold: float) -> None:
     """Add the video judge's verdict and the decision to a rollout's judgment by code.
 
     Criteria that were not shown have no score and are no failures. If all are such, the judgment stays that of the code.
     """
-    judgment = judged.judgment
+    judgment = message.judgment
     code = judgment.score
-    criteria = _criteria(verdict, decision.settled)
+    criteria = _criteria(verdict, decision.synthesis_scores)
     headline = _headline(code, verdict, decision)
     if criteria:
         _add_verdict(judgment, verdict, criteria)
     else:
-        judged.notices.append(NOTHING_SHOWN)
+        message.notices.append(NOTHING_SHOWN)
     judgment.score = decision.score
     judgment.passed = decision.score >= threshold
     judgment.diagnosis = " ".join(filter(None, [headline, judgment.diagnosis, _diagnosis(verdict)]))
@@ -98,7 +98,7 @@ def merge(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, decision: 
     del judgment.samples[:]
     judgment.samples.append(decision.score)
     judgment.interval_low = judgment.interval_high = decision.score
-    judged.merge.CopyFrom(
+    message.merge.CopyFrom(
         pb.Merge(
             agreed=decision.agreed,
             difference=decision.difference,
@@ -108,13 +108,13 @@ def merge(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, decision: 
     )
 
 
-def by_video_alone(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, *, threshold: float) -> None:
+def by_video_alone(message: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, *, threshold: float) -> None:
     """Fill in the judgment of a rollout that no code judges; it stays empty, with a notice, if the frames decided nothing."""
     criteria = _criteria(verdict, {})
     if not criteria:
-        judged.notices.append(NOTHING_SHOWN)
+        message.notices.append(NOTHING_SHOWN)
         return
-    judgment, score = judged.judgment, verdict.score
+    judgment, score = message.judgment, verdict.score
     judgment.score, judgment.passed = score, score >= threshold
     judgment.interval_low = judgment.interval_high = score
     judgment.samples.append(score)
@@ -125,20 +125,20 @@ def by_video_alone(judged: pb.RolloutJudgment, verdict: agent_pb.VideoVerdict, *
     _add_tags(judgment, criteria)
 
 
-def _criteria(verdict: agent_pb.VideoVerdict, settled: Mapping[str, float]) -> dict[str, float]:
+def _criteria(verdict: agent_pb.VideoVerdict, synthesis_scores: Mapping[str, float]) -> dict[str, float]:
     """The scores of the visual criteria that the frames, or a second look, decided."""
     scores = {entry.criterion.title: entry.score for entry in verdict.criteria if entry.HasField("score")}
     return {
-        title: settled.get(title, scores.get(title, 0.0))
+        title: synthesis_scores.get(title, scores.get(title, 0.0))
         for title in (entry.criterion.title for entry in verdict.criteria)
-        if title in scores or title in settled
+        if title in scores or title in synthesis_scores
     }
 
 
 def _add_verdict(judgment: session_pb2.Judgment, verdict: agent_pb.VideoVerdict, criteria: Mapping[str, float]) -> None:
-    taken = {entry.name for entry in judgment.criteria}
+    names = {entry.name for entry in judgment.criteria}
     for title, score in criteria.items():
-        judgment.criteria.add(name=f"video: {title}" if title in taken else title, score=score)
+        judgment.criteria.add(name=f"video: {title}" if title in names else title, score=score)
     judgment.judged_by = "code and video" if judgment.verdicts else "video"
     judgment.rollouts = judgment.video_rollouts = 1
     judgment.verdicts.append(
@@ -163,7 +163,7 @@ def _add_tags(judgment: session_pb2.Judgment, criteria: Mapping[str, float]) -> 
 
 
 def _headline(code: float, verdict: agent_pb.VideoVerdict, decision: Decision) -> str:
-    if decision.decided_by == "both" and decision.agreed and verdict.known and not decision.settled:
+    if decision.decided_by == "both" and decision.agreed and verdict.known and not decision.synthesis_scores:
         return f"Code {code:.2f} and video {verdict.score:.2f} agree: {decision.score:.2f}."
     which = {"code": "the code's evidence decided", "video": "the video decided", "both": "both decided"}
     words = which.get(decision.decided_by, decision.decided_by)

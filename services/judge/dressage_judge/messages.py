@@ -12,9 +12,9 @@ from dressage_judge.diagnosis import diagnose, failure_tags
 from dressage_judge.judging import CodeCheck, RolloutResult
 
 
-def check_response(checked: CodeCheck) -> pb.CheckResponse:
+def check_response(check: CodeCheck) -> pb.CheckResponse:
     """Return a check's result as a message."""
-    report = checked.report
+    report = check.report
     return pb.CheckResponse(
         ok=report.ok,
         failures=_check_failures(report.failures),
@@ -22,7 +22,7 @@ def check_response(checked: CodeCheck) -> pb.CheckResponse:
         latex=report.latex,
         style=report.style,
         milliseconds_per_thousand_rows=report.milliseconds_per_step,
-        control_scores=checked.control_scores,
+        control_scores=check.control_scores,
         act_microseconds=report.act_microseconds,
         traceable=report.traceable,
         obstacles=_check_failures(report.obstacles),
@@ -36,11 +36,11 @@ def _check_failures(failures: Sequence[CheckFailure]) -> list[event_pb2.CheckFai
     ]
 
 
-def rollout_judgment(judged: RolloutResult, *, threshold: float) -> pb.RolloutJudgment:
+def rollout_judgment(result: RolloutResult, *, threshold: float) -> pb.RolloutJudgment:
     """Return the code judge's result for a rollout as a message; without a result the judgment is not set."""
-    if judged.result is None:
-        return pb.RolloutJudgment(rollout=judged.rollout)
-    return pb.RolloutJudgment(rollout=judged.rollout, judgment=judgment(judged.result, threshold=threshold))
+    if result.result is None:
+        return pb.RolloutJudgment(rollout=result.rollout)
+    return pb.RolloutJudgment(rollout=result.rollout, judgment=judgment(result.result, threshold=threshold))
 
 
 def judgment(result: JudgeResult, *, threshold: float) -> session_pb2.Judgment:

@@ -201,7 +201,7 @@ class SandboxRunner:
             )
 
         try:
-            return await self._run(call, _left(deadline), rollouts=len(part))
+            return await self._run(call, _seconds_left(deadline), rollouts=len(part))
         except JudgeError as error:
             if error.rule in KILLED:
                 SANDBOX_KILLS.labels(KILLED[error.rule]).inc()
@@ -264,7 +264,7 @@ class SandboxRunner:
         finally:
             self._pending -= 1
         try:
-            limits = limits_for(_left(deadline), seconds=self._bounds.seconds, rollouts=rollouts)
+            limits = limits_for(_seconds_left(deadline), seconds=self._bounds.seconds, rollouts=rollouts)
             limits = self._bounds.machine.fit(limits, processes=self._bounds.concurrent)
             work = loop.run_in_executor(self._threads, functools.partial(call, limits))
         except BaseException:
@@ -330,7 +330,7 @@ def _count_kills(report: CheckReport) -> CheckReport:
     return report
 
 
-def _left(deadline: float | None) -> float | None:
+def _seconds_left(deadline: float | None) -> float | None:
     return None if deadline is None else deadline - asyncio.get_running_loop().time()
 
 

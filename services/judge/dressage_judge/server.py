@@ -27,18 +27,18 @@ class JudgeServicer(rpc.JudgeServiceServicer):
         timeout, judge, environment = context.time_remaining(), self._judge, request.environment
         match request.WhichOneof("subject"):
             case "reward_source":
-                checked = await judge.check_reward(
+                check = await judge.check_reward(
                     request.reward_source, environment, traceable=request.traceable, timeout=timeout
                 )
             case "policy_source":
                 seconds = request.act_seconds
-                checked = await judge.check_policy(
+                check = await judge.check_policy(
                     request.policy_source, environment, act_seconds=seconds, timeout=timeout
                 )
             case "feedback_source":
-                checked = await judge.check_feedback(request.feedback_source, environment, timeout=timeout)
+                check = await judge.check_feedback(request.feedback_source, environment, timeout=timeout)
             case _:
-                checked = await judge.check_judge(
+                check = await judge.check_judge(
                     request.judge_source,
                     environment,
                     controls=list(request.null_controls),
@@ -47,7 +47,7 @@ class JudgeServicer(rpc.JudgeServiceServicer):
                     episode_steps=request.episode_steps,
                     rollouts=list(request.rollouts),
                 )
-        return check_response(checked)
+        return check_response(check)
 
     async def Judge(self, request: pb.JudgeRequest, context: Any) -> pb.JudgeResponse:
         """Judge recorded rollouts."""

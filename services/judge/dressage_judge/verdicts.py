@@ -46,9 +46,9 @@ class Verdicts:
         by_video = set(complete.video.rollouts)
         if by_video:
             check_video(complete)
-        judged = await self._judge_by_code(complete, by_video, timeout)
-        messages = [rollout_judgment(each, threshold=complete.pass_threshold) for each in judged]
-        pairs = [(each, message) for each, message in zip(judged, messages, strict=True) if each.rollout in by_video]
+        results = await self._judge_by_code(complete, by_video, timeout)
+        messages = [rollout_judgment(each, threshold=complete.pass_threshold) for each in results]
+        pairs = [(each, message) for each, message in zip(results, messages, strict=True) if each.rollout in by_video]
         if pairs:
             await self._judge_by_video(complete, pairs, remaining)
             for _, message in pairs:
@@ -94,14 +94,14 @@ async def _judge_all(
     # With a budget one rollout at a time, so that the budget is checked between them.
     slots = asyncio.Semaphore(1 if context.budget.has_bound else _CONCURRENT_ROLLOUTS)
 
-    async def judge(judged: RolloutResult, message: pb.RolloutJudgment) -> None:
+    async def judge(result: RolloutResult, message: pb.RolloutJudgment) -> None:
         async with slots:
-            await video.judge(context, judged, message)
+            await video.judge(context, result, message)
 
     with _first_error(context.budget):
         async with asyncio.TaskGroup() as group:
-            for judged, message in pairs:
-                group.create_task(judge(judged, message))
+            for result, message in pairs:
+                group.create_task(judge(result, message))
     add_cost(pairs[0][1].judgment.cost, context.opening_cost)
 
 

@@ -101,7 +101,7 @@ class VideoJudge:
             return VideoSkip(error.message, cost_of(error))
         return replace(context, criteria=tuple(result.video_criteria.criteria), opening_cost=result.cost)
 
-    async def judge(self, context: VideoContext, judged: RolloutResult, message: pb.RolloutJudgment) -> None:
+    async def judge(self, context: VideoContext, rollout_result: RolloutResult, message: pb.RolloutJudgment) -> None:
         """Judge one rollout by video and merge the verdict into its judgment; a permanent failure adds a notice.
 
         :param message: the judgment by code, or an empty one without a code judge; it is modified.
@@ -110,23 +110,23 @@ class VideoJudge:
         # Rollouts that are judged concurrently have separate costs.
         context = replace(context, budget=context.budget.child())
         try:
-            await self._judge(context, judged, message)
+            await self._judge(context, rollout_result, message)
         except DressageError as error:
             if not is_permanent(error):
                 raise
-            self._log.warning("not judged by video", rollout=judged.rollout, reason=error.reason)
+            self._log.warning("not judged by video", rollout=rollout_result.rollout, reason=error.reason)
             message.notices.append(error.message)
         message.judgment.cost.CopyFrom(context.budget.spent)
 
-    async def _judge(self, context: VideoContext, judged: RolloutResult, message: pb.RolloutJudgment) -> None:
-        request, result = context.request, judged.result
+    async def _judge(self, context: VideoContext, rollout_result: RolloutResult, message: pb.RolloutJudgment) -> None:
+        request, result = context.request, rollout_result.result
         footage = Footage.of(request.video.options, field="video.options")
-        window = await self._window(context, judged, footage)
+        window = await self._window(context, rollout_result, footage)
         task = agent_pb.VideoJudgeTask(
             brief=request.brief, criteria=context.criteria, votes=footage.votes, window_reason=window.reason
         )
-        await self._show(context, judged.rollout, window, footage, task)
-        place = digest(task, request.model, judged.rollout)
+        await self._show(context, rollout_result.rollout, window, footage, task)
+        place = digest(task, request.model, rollout_result.rollout)
         verdict = (
             await self._converse(context, agent_pb.Task(video_judge=task), f"{_key(request)}/{place}/video")
         ).video_verdict
@@ -134,19 +134,19 @@ class VideoJudge:
             merging.by_video_alone(message, verdict, threshold=request.pass_threshold)
             return
         seconds = task.video.episode_seconds
-        decision = await self._decide(context, judged.rollout, result, verdict, place=place, seconds=seconds)
+        decision = await self._decide(context, rollout_result.rollout, result, verdict, place=place, seconds=seconds)
         merging.merge(message, verdict, decision, threshold=request.pass_threshold)
         if not decision.agreed:
             DISAGREEMENTS.inc()
 
-    async def _window(self, context: VideoContext, judged: RolloutResult, footage: Footage) -> windows.Window:
+    async def _window(self, context: VideoContext, rollout_result: RolloutResult, footage: Footage) -> windows.Window:
         """The decisive window: the requested one, or the one that the trajectory speaks for."""
         request = context.request
         if request.video.HasField("start"):
             start = request.video.start
             return windows.Window(start, start + footage.window_seconds, "the request names it")
-        (trajectory,) = await self._code.load([judged.rollout], request.environment)
-        evidence = judged.result.evidence if judged.result is not None else {}
+        (trajectory,) = await self._code.load([rollout_result.rollout], request.environment)
+        evidence = rollout_result.result.evidence if rollout_result.result is not None else {}
         return windows.choose(trajectory, context.criteria, evidence, seconds=footage.window_seconds)
 
     async def _show(

@@ -20,12 +20,14 @@ def child_environment() -> dict[str, str]:
 
     Dressage's own settings, which may be secrets (tokens, keys), are left out.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name in _FOLDERS}
-    kept["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    kept["MUJOCO_GL"] = "egl"
-    kept["PYTHONUNBUFFERED"] = "1"
-    kept.setdefault("OMP_NUM_THREADS", "1")
-    return kept
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("DRESSAGE_") or name in _FOLDERS
+    }
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    environment["MUJOCO_GL"] = "egl"
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
 
 
 def egl_remedy(cause: BaseException | str) -> str:

@@ -38,22 +38,22 @@ class RendererServicer(rpc.RendererServiceServicer):
 
     async def RenderFrames(self, request: pb.RenderFramesRequest, context: Any) -> pb.RenderFramesResponse:
         """Render and store frames of a recorded trajectory."""
-        stored = await self._renderer.sample(
+        frames = await self._renderer.sample(
             trajectory=request.trajectory,
             prefix=request.prefix,
             options=sampling_of(request),
             timeout=context.time_remaining(),
         )
         return pb.RenderFramesResponse(
-            frames=stored.frames,
-            times=stored.times,
-            pages=stored.pages,
-            clip=stored.clip,
-            fps=stored.fps,
-            start=stored.start,
-            end=stored.end,
-            episode_seconds=stored.episode_seconds,
-            reused=stored.reused,
+            frames=frames.frames,
+            times=frames.times,
+            pages=frames.pages,
+            clip=frames.clip,
+            fps=frames.fps,
+            start=frames.start,
+            end=frames.end,
+            episode_seconds=frames.episode_seconds,
+            reused=frames.reused,
         )
 
     async def RecordPoses(self, request: pb.RecordPosesRequest, context: Any) -> pb.RecordPosesResponse:

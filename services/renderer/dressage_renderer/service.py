@@ -130,14 +130,14 @@ class Renderer:
             )
 
         try:
-            stored = await asyncio.get_running_loop().run_in_executor(self._executor, work)
+            frames = await asyncio.get_running_loop().run_in_executor(self._executor, work)
         except asyncio.CancelledError:
             cancelled.set()
             raise
-        if not stored.reused:
-            FRAMES.inc(len(stored.frames))
-        self._log.info("sampled", prefix=prefix, frames=len(stored.frames), reused=stored.reused)
-        return stored
+        if not frames.reused:
+            FRAMES.inc(len(frames.frames))
+        self._log.info("sampled", prefix=prefix, frames=len(frames.frames), reused=frames.reused)
+        return frames
 
     async def poses(self, *, trajectory: str, poses: str, timeout: float | None) -> int:
         """Compute and store the poses of a trajectory, see `dressage_renderer.poses`; return the number of states.
@@ -224,9 +224,9 @@ def read_list(store: ArtifactStore, prefix: str, options: SamplingOptions) -> St
     if entry.get("fingerprint") != options.fingerprint():
         message = f"prefix: {prefix!r} has frames with another sampling; use another prefix"
         raise FailedPrecondition(message, reason="FRAMES_DIFFER", metadata={"prefix": prefix})
-    stored = entry["stored"]
-    lists = {name: tuple(stored[name]) for name in ("frames", "times", "pages")}
-    return StoredFrames(**(stored | lists | {"reused": True}))
+    fields = entry["stored"]
+    lists = {name: tuple(fields[name]) for name in ("frames", "times", "pages")}
+    return StoredFrames(**(fields | lists | {"reused": True}))
 
 
 def store_frames(store: ArtifactStore, prefix: str, sampled: FrameSamples, options: SamplingOptions) -> StoredFrames:
@@ -237,7 +237,7 @@ def store_frames(store: ArtifactStore, prefix: str, sampled: FrameSamples, optio
         store.put(key, path.read_bytes(), if_absent=True)
         return key
 
-    stored = StoredFrames(
+    frames = StoredFrames(
         frames=tuple(put(path) for path in sampled.frames),
         times=sampled.times,
         pages=tuple(put(path) for path in sampled.pages),
@@ -247,7 +247,7 @@ def store_frames(store: ArtifactStore, prefix: str, sampled: FrameSamples, optio
         end=sampled.end,
         episode_seconds=sampled.episode_seconds,
     )
-    entry = {"fingerprint": options.fingerprint(), "stored": asdict(stored)}
+    entry = {"fingerprint": options.fingerprint(), "stored": asdict(frames)}
     if store.put(f"{prefix}/{LIST}", json.dumps(entry, indent=1).encode(), if_absent=True):
-        return stored
-    return read_list(store, prefix, options) or stored
+        return frames
+    return read_list(store, prefix, options) or frames

@@ -122,9 +122,9 @@ def restore_error(data: dict[str, Any]) -> DressageError:
 
 def _own_output() -> IO[str]:
     """The standard output, reserved for answers: output of libraries is redirected to the standard error."""
-    kept = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    return kept
+    return output
 
 
 def _read(jobs: queue.Queue[str]) -> None:

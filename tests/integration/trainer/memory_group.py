@@ -89,7 +89,7 @@ def main(scratch: Path) -> None:
     """Train the reward."""
     from dressage.sandbox.machine import Machine
     from dressage.sandbox.pipe import ChannelClosed
-    from dressage_trainer.assignments.learner_process import LEARNER, died, learner_sandbox
+    from dressage_trainer.assignments.learner_process import LEARNER, exit_result, learner_sandbox
     from dressage_trainer.lease.sandboxes import Sandboxes
     from dressage_trainer.messages import MemberTask, TrainSpec
     from google.protobuf.json_format import MessageToJson
@@ -109,7 +109,7 @@ def main(scratch: Path) -> None:
         with contextlib.suppress(ChannelClosed):
             while True:
                 process.channel.recv(timeout=200)
-        print(MessageToJson(died(process.wait(30.0))))
+        print(MessageToJson(exit_result(process.wait(30.0))))
     finally:
         sandboxes.end(process)
 

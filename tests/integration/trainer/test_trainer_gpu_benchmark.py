@@ -34,7 +34,7 @@ def test_with_tiny_sizes_it_names_the_device_and_has_all_keys(monkeypatch: pytes
     done = run("--smoke", "--env", "HalfCheetah-v5", "--device-hour", "2", "--core-hour", "0.05", "--cores", "1")
     assert done.returncode == 0, done.stderr[-2000:]
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    result = importlib.import_module("bench").checked(json.loads(done.stdout.splitlines()[-1]), SCRIPT)
+    result = importlib.import_module("bench").check(json.loads(done.stdout.splitlines()[-1]), SCRIPT)
     assert result["device"] == {"name": "not a GPU", "is_gpu": False, "jax": "cpu", "warp": "cpu"}
     assert "not a GPU" in result["rows"][0]["what"] and "not a GPU" in result["notes"]
     measured = result["environments"]["HalfCheetah-v5"]

@@ -17,7 +17,7 @@ from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 from dressage_trainer import checkpoints
-from dressage_trainer.assignments.learner_process import died
+from dressage_trainer.assignments.learner_process import exit_result
 from dressage_trainer.messages import DoneMessage, MemberTask, TrainSpec, parse
 from dressage_trainer.speed.threads import learner_environment
 
@@ -118,7 +118,7 @@ def test_a_learner_out_of_memory_leaves_whole_checkpoints_and_an_error(tmp_path)
     with start(tmp_path / "run", memory_bytes=700 << 20) as process:
         process.channel.send({**spec("HalfCheetah-v5", 10**6, checkpoint_seconds=0), "reward_source": GREEDY})
         ended = process.wait(150)
-    failure = died(ended).failure
+    failure = exit_result(ended).failure
     assert failure.cause == pb.AssignmentFailure.CAUSE_GENERATED_CODE
     assert failure.failure.reason == "LEARNER_OUT_OF_MEMORY" and "700 MiB" in failure.failure.message
     left = sorted((tmp_path / "run/checkpoints").iterdir())

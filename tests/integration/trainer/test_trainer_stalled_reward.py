@@ -15,7 +15,7 @@ from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import LEARNER_LIMITS
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
-from dressage_trainer.assignments.learner_process import LEARNER, died
+from dressage_trainer.assignments.learner_process import LEARNER, exit_result
 from dressage_trainer.messages import MemberTask, ProgressMessage, TrainSpec, parse
 from dressage_trainer.speed.threads import learner_environment
 
@@ -46,7 +46,7 @@ def test_a_reward_that_holds_the_lock_is_blamed(tmp_path):
         with contextlib.suppress(ChannelClosed):
             while True:
                 assert isinstance(parse(process.channel.recv(timeout=120)), ProgressMessage)
-        result = died(process.wait(10.0))
+        result = exit_result(process.wait(10.0))
     assert result.failure.cause == pb.AssignmentFailure.CAUSE_GENERATED_CODE
     assert result.failure.failure.reason == "REWARD_STALLED"
     assert "line 9" in result.failure.failure.message, result

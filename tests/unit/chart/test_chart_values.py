@@ -61,8 +61,8 @@ def test_bad_values_are_refused_with_a_message_that_names_them(settings: list[st
 def test_readme_is_current_and_every_value_documented() -> None:
     tool = _tool()
     assert (CHART / "README.md").read_text() == tool.render(), "run tools/chart_readme.py"
-    with pytest.raises(tool.Undocumented, match=r"b\.c"):
-        tool.documented("# -- A.\na: 1\nb:\n  c: 2\n  # -- D.\n  d: 3\n")
+    with pytest.raises(tool.MissingComment, match=r"b\.c"):
+        tool.parse_values("# -- A.\na: 1\nb:\n  c: 2\n  # -- D.\n  d: 3\n")
 
 
 def test_schema_has_every_value_and_no_other() -> None:

@@ -337,5 +337,5 @@ def test_a_bare_wheel_names_the_extra(monkeypatch: pytest.MonkeyPatch, part: str
 
     monkeypatch.setattr(stack.importlib, "import_module", missing)
     with pytest.raises(errors.FailedPrecondition, match=r"need httpx, which is not installed: .*local") as caught:
-        stack._imported(f"dressage_llm_agent.{part}")
+        stack._import_service(f"dressage_llm_agent.{part}")
     assert caught.value.reason == "MISSING_EXTRA"

@@ -190,7 +190,7 @@ def test_a_training_that_takes_whole_updates_is_never_more_than_done():
 
 
 def test_a_count_of_one_is_singular():
-    assert [texts.counted(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
+    assert [texts.quantity(number, "step") for number in (0, 1, 2_000)] == ["0 steps", "1 step", "2,000 steps"]
 
 
 def test_large_returns_have_an_exponent():

@@ -35,7 +35,7 @@ def test_every_reward_passes_the_check(source: str, tmp_path: Path) -> None:
 
 def test_the_judge_passes_the_check_and_fails_its_null_controls(tmp_path: Path) -> None:
     controls = load_check_trajectories(ENVIRONMENT)
-    controls["time_reversed"] = [episode.time_reversed() for episode in controls["untrained"]]
+    controls["time_reversed"] = [episode.reverse_time() for episode in controls["untrained"]]
     report = check_judge_in_sandbox(
         JUDGES[0], load_card(ENVIRONMENT), controls, nulls=tuple(controls), scratch=tmp_path
     )

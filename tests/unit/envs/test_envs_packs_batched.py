@@ -13,7 +13,7 @@ from dressage.envs import EnvOptions, load_card, make_batch
 from dressage.envs.cards import ActionComponent, EnvironmentCard, Field, ObservationComponent
 from dressage.envs.packs.batched import stepping, tasks
 from dressage.envs.packs.batched.client import PackBatch
-from dressage.envs.packs.batched.protocol import Facts, Result, Seen
+from dressage.envs.packs.batched.protocol import Facts, Result, VisibleState
 from dressage.envs.state import Array
 from dressage.errors import FailedPrecondition, Unavailable
 from dressage.sandbox.pipe import Channel
@@ -48,14 +48,14 @@ class Drift:
         self._steps += 1
         with np.errstate(invalid="ignore"):
             ended, late = np.abs(self._at) > 1, self._steps >= (self._limit or LIMIT)
-        seen, reward = self.seen(), np.nan_to_num(np.abs(self._at))  # the reward hides NaN, as mjlab's does
+        state, reward = self.visible_state(), np.nan_to_num(np.abs(self._at))  # the reward hides NaN, as mjlab's does
         restarted = (ended | late) if self._eager else np.zeros(self.num_envs, bool)
         if restarted.any():
             self.restart(np.flatnonzero(restarted))
-        return Result(seen, reward, ended, late, restarted)
+        return Result(state, reward, ended, late, restarted)
 
-    def seen(self) -> Seen:
-        return Seen(self._at[:, None].copy(), {"position": self._at[:, None].copy()})
+    def visible_state(self) -> VisibleState:
+        return VisibleState(self._at[:, None].copy(), {"position": self._at[:, None].copy()})
 
     def spoil(self, row: int) -> None:
         self._at[row] = np.nan

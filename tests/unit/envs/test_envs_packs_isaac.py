@@ -90,21 +90,21 @@ def test_states_are_those_before_a_restart(stepper: Stepper) -> None:
     first = stepper.reset(5)
     np.testing.assert_array_equal(first.observation, first.fields["joint_positions"])
     moves = np.array([[2.0], [0.25], [0.0]])
-    result, faulty, seen = stepper.step(moves)
+    result, faulty, state = stepper.step(moves)
     assert not faulty.any() and result.terminated.tolist() == [True, False, False]
     expected = first.observation + moves
-    np.testing.assert_allclose(result.seen.fields["joint_positions"], expected, rtol=1e-6)
-    np.testing.assert_allclose(result.seen.observation, expected, rtol=1e-6)
+    np.testing.assert_allclose(result.state.fields["joint_positions"], expected, rtol=1e-6)
+    np.testing.assert_allclose(result.state.observation, expected, rtol=1e-6)
     np.testing.assert_allclose(result.reward, expected[:, 0], rtol=1e-6)
-    assert 0 <= seen.observation[0, 0] <= 0.1
-    np.testing.assert_array_equal(seen.observation[1:], result.seen.observation[1:])
+    assert 0 <= state.observation[0, 0] <= 0.1
+    np.testing.assert_array_equal(state.observation[1:], result.state.observation[1:])
 
 
 def test_a_fault_restarts_its_row_with_the_indices_of_the_package(stepper: Stepper) -> None:
     stepper.reset(5)
     stepper.simulator.spoil(1)
-    result, faulty, seen = stepper.step(np.zeros((3, 1)))
+    result, faulty, state = stepper.step(np.zeros((3, 1)))
     assert faulty.tolist() == [False, True, False] and result.reward[1] == 0
-    assert np.isfinite(seen.observation).all()
+    assert np.isfinite(state.observation).all()
     rows = stepper.simulator._env.restarts[-1]  # type: ignore[attr-defined]
     assert rows.tolist() == [1] and rows.dtype == torch.int32

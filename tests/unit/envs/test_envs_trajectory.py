@@ -172,7 +172,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("env_id", RECORDED)
 def test_time_reversal_turns_motion_round(env_id: str) -> None:
     forward = load_check_trajectories(env_id)["random"][0]
-    backward = forward.time_reversed()
+    backward = forward.reverse_time()
     assert np.array_equal(backward.time, forward.time)
     assert np.array_equal(backward.action, forward.action[::-1])
     assert np.array_equal(backward.qvel, -forward.qvel[::-1])
@@ -187,7 +187,7 @@ def test_time_reversal_turns_motion_round(env_id: str) -> None:
     if env_id in ("HalfCheetah-v5", "Hopper-v5", "InvertedPendulum-v5", "Walker2d-v5", "Swimmer-v5"):
         raw = {"qpos": backward.qpos, "qvel": backward.qvel}
         np.testing.assert_allclose(backward.observation, task(env_id).observation(raw), rtol=1e-6, atol=1e-6)
-    twice = backward.time_reversed()
+    twice = backward.reverse_time()
     assert all(np.array_equal(twice.fields[name], column) for name, column in forward.fields.items())
 
 

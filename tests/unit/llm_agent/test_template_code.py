@@ -165,7 +165,7 @@ def test_null_controls_fail_their_judges(environment, text):
     for kind in proposal.null_controls:
         if kind == "time_reversed":
             # Played backwards, neither the behaviour nor any of the shipped episodes may pass.
-            episodes = [e.time_reversed() for several in shipped.values() for e in several]
+            episodes = [e.reverse_time() for several in shipped.values() for e in several]
         else:
             episodes = shipped[kind]
         for episode in episodes:
@@ -178,7 +178,7 @@ def test_judges_of_motion_fail_random_and_motionless_episodes(environment, text)
     for kind in ("random", "motionless"):
         for episode in real(environment, kind):
             assert run_judge(source, episode)["score"] < 0.3
-            assert run_judge(source, episode.time_reversed())["score"] < 0.3
+            assert run_judge(source, episode.reverse_time())["score"] < 0.3
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_fast_cheetah_is_judged_by_its_speed(velocity, low, high):
     source = write_judge(brief_of("run forward fast", CHEETAH)).source
     episode = made_up(CHEETAH, steps=1000, velocity=velocity)
     assert low <= run_judge(source, episode)["score"] <= high
-    assert run_judge(source, episode.time_reversed())["score"] == 0
+    assert run_judge(source, episode.reverse_time())["score"] == 0
     upside_down = made_up(CHEETAH, steps=1000, velocity=velocity, pitch=np.pi)
     assert run_judge(source, upside_down)["score"] < 0.5
 

@@ -52,16 +52,16 @@ class Lease:
     def take(self, message: dict[str, Any]) -> None:
         """Take a message of the process; a repeated improvement must be the one accepted before."""
         match message["type"]:
-            case "ProgramImproved":
+            case "ProgramImprovementMessage":
                 item = message["score"], message["program"]
                 assert self.accepted.setdefault(message["evaluated"], item) == item
-            case "Stored":
+            case "StateMessage":
                 snapshot = checkpoints.Snapshot(message["evaluated"], 0, message["state"], {})
                 self.stored = self.folder / checkpoints.write(self.folder, snapshot)
-            case "ProgramsEnded":
+            case "ProgramEndMessage":
                 self.end = message
             case other:
-                assert other == "Alive", message
+                assert other == "ProgressMessage", message
 
 
 class Attempt:

@@ -57,21 +57,21 @@ def test_a_result_with_rows_has_each_of_them_in_the_table() -> None:
     assert "| first | s | 1.5 | – | – | – |" in lines and "| second | s | 1.5 | – | – | – |" in lines
     assert not any("Speed of a" in line for line in lines)
     with pytest.raises(SystemExit, match=r"a\.py: a row lacks what"):
-        bench.checked(result(rows=[row]), Path("a.py"))
+        bench.check(result(rows=[row]), Path("a.py"))
 
 
 def test_results_are_stored_and_read_back(tmp_path: Path) -> None:
     bench.store(tmp_path, result())
     bench.store(tmp_path, result(name="b", ours=1))
-    assert bench.stored(tmp_path) == {"a": result(), "b": result(name="b", ours=1)}
+    assert bench.load_results(tmp_path) == {"a": result(), "b": result(name="b", ours=1)}
 
 
 def test_the_page_has_the_table_of_the_stored_results() -> None:
     text = bench.PAGE.read_text(encoding="utf-8")
-    stored = bench.stored(bench.RESULTS)
-    for name, row in stored.items():
-        bench.checked(row, Path(f"{name}.py"))
-    assert bench.with_table(text, stored) == text
+    results = bench.load_results(bench.RESULTS)
+    for name, row in results.items():
+        bench.check(row, Path(f"{name}.py"))
+    assert bench.with_table(text, results) == text
 
 
 def test_a_page_without_markers_is_refused() -> None:
@@ -85,7 +85,7 @@ def test_a_page_without_markers_is_refused() -> None:
 )
 def test_a_malformed_result_is_refused_by_its_key(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(SystemExit, match=says):
-        bench.checked(result(**changes), Path("a.py"))
+        bench.check(result(**changes), Path("a.py"))
 
 
 def test_every_benchmark_is_named_as_its_file() -> None:

@@ -266,7 +266,7 @@ def test_the_report_has_the_keys_of_a_benchmark(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", arguments)
     assert time_to_pass.main() == 0
     report = json.loads(capsys.readouterr().out)
-    bench.checked(report, ROOT / "benchmarks" / "time_to_pass.py")
+    bench.check(report, ROOT / "benchmarks" / "time_to_pass.py")
     assert "time_to_pass" in bench.BY_NAME
 
 

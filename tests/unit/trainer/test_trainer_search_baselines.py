@@ -37,7 +37,9 @@ def trained(one: SearchTask):
     """The search after its end, and its improvements."""
     improvements, boundaries = [], []
     with BaselineSearch(one) as baseline:
-        baseline.run(improved=improvements.append, boundary=lambda: boundaries.append(baseline.progress.evaluated))
+        baseline.run(
+            on_improvement=improvements.append, boundary=lambda: boundaries.append(baseline.progress.evaluated)
+        )
         assert baseline.done and boundaries == list(range(1, baseline.progress.evaluated + 1))
         return baseline.progress, improvements
 
@@ -171,6 +173,6 @@ def test_a_missing_package_names_the_remedy(monkeypatch):
     channel = Recording({"task": task("sb3_trpo").to_dict(), "state": None, "checkpoint_seconds": 60.0})
     search_process(channel)
     (refused,) = channel.sent
-    assert refused["type"] == "Refused" and refused["reason"] == "MISSING_PACKAGE"
+    assert refused["type"] == "RefusalMessage" and refused["reason"] == "MISSING_PACKAGE"
     assert refused["message"].startswith("algorithm: sb3_trpo needs sb3_contrib")
     assert install_command("sb3") in refused["message"]

@@ -11,7 +11,7 @@ import pytest
 from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.sandbox.limits import GIB
 from dressage.sandbox.pipe import Channel, ProtocolError, encode
-from dressage_trainer.assignments.context import UntrustedInput, untrusted
+from dressage_trainer.assignments.context import UntrustedInput, blame_sender
 from dressage_trainer.messages import CheckpointMessage, DoneMessage, EvaluateMessage, WarningMessage, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -199,7 +199,7 @@ async def test_a_full_disk_is_not_the_codes_fault(tmp_path: Path, monkeypatch: p
     "error", [KeyError("x"), RecursionError(), OverflowError("x"), OSError(40, "loop"), MemoryError()]
 )
 def test_every_other_failure_is(error: Exception):
-    with pytest.raises(UntrustedInput), untrusted("the learner"):
+    with pytest.raises(UntrustedInput), blame_sender("the learner"):
         raise error
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dressage.envs.packs.registry import (
     PACKS,
-    damaged,
+    broken_pack_error,
     folder_of,
     install_remedy,
     installed_packages,
@@ -80,7 +80,7 @@ def load_model(env_id: str) -> Any:
         _add_scenery(spec)
         return spec.compile()
     except (ValueError, OSError) as error:
-        raise damaged(pack.name, env_id, f"the model {path} cannot be read: {error}") from error
+        raise broken_pack_error(pack.name, env_id, f"the model {path} cannot be read: {error}") from error
 
 
 def _add_scenery(spec: Any) -> None:
@@ -121,11 +121,11 @@ def motion(raw: Raw) -> tuple[Array, Array]:
         return raw["joint_positions"], raw["joint_velocities"]
     quaternion = raw["root_quaternion"]
     positions = np.concatenate([raw["root_position"], quaternion, raw["joint_positions"]], axis=-1)
-    velocity = _turned(quaternion, raw["root_velocity"])
+    velocity = _rotate(quaternion, raw["root_velocity"])
     return positions, np.concatenate([velocity, raw["root_angular_velocity"], raw["joint_velocities"]], axis=-1)
 
 
-def _turned(quaternion: Array, vector: Array) -> Array:
+def _rotate(quaternion: Array, vector: Array) -> Array:
     """Rotate vectors (T, 3) by quaternions (T, 4) in the order w, x, y, z."""
     real, imaginary = quaternion[..., :1], quaternion[..., 1:]
     once = np.cross(imaginary, vector)

@@ -165,7 +165,7 @@ def reinstall_remedy(name: str) -> str:
     return f"Install it again where trainers run: dressage envs install {name} --reinstall"
 
 
-def damaged(name: str, environment: str, problem: str) -> FailedPrecondition:
+def broken_pack_error(name: str, environment: str, problem: str) -> FailedPrecondition:
     """Return the error of an installed pack that does not work.
 
     :param environment: the environment that cannot be played.

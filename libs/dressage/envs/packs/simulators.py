@@ -21,7 +21,7 @@ def make(env_id: str, max_episode_steps: int | None = None) -> Any:
     """
     entry = catalogue()[env_id]
     if PACKS[entry.pack].batched:
-        return _batched(env_id, max_episode_steps)
+        return _batched_env(env_id, max_episode_steps)
     return importlib.import_module(entry.module).make(env_id, max_episode_steps)
 
 
@@ -33,9 +33,9 @@ def report_success(env: Any, name: str, *, ever: bool = False) -> Any:
     import gymnasium
 
     class Success(gymnasium.Wrapper[Any, Any, Any, Any]):
-        def reset(self, **given: Any) -> Any:
+        def reset(self, **arguments: Any) -> Any:
             self._succeeded = False
-            return self.env.reset(**given)
+            return self.env.reset(**arguments)
 
         def step(self, action: Any) -> Any:
             observation, reward, terminated, truncated, info = self.env.step(action)
@@ -46,17 +46,17 @@ def report_success(env: Any, name: str, *, ever: bool = False) -> Any:
     return Success(env)
 
 
-def _batched(env_id: str, steps: int | None) -> Any:
+def _batched_env(env_id: str, steps: int | None) -> Any:
     from dressage.envs.packs.batched.single import LimitedEnv
 
-    single = _kept(env_id, None)
+    single = _cached_env(env_id, None)
     if steps is not None and steps > single.facts.max_episode_steps:
-        single = _kept(env_id, steps)
+        single = _cached_env(env_id, steps)
     return LimitedEnv(single, steps or single.facts.max_episode_steps)
 
 
 @functools.lru_cache(maxsize=2)
-def _kept(env_id: str, steps: int | None) -> Any:
+def _cached_env(env_id: str, steps: int | None) -> Any:
     """Return an environment that is kept, because it takes up to minutes to make; it is played one episode at a time."""
     from dressage.envs.packs.batched.single import SingleEnv
 

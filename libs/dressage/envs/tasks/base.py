@@ -19,7 +19,7 @@ from dressage.envs.catalogue import catalogue
 from dressage.envs.fields import BoundField, motors
 from dressage.envs.layout import Layout
 from dressage.envs.loading import load_model
-from dressage.envs.namespace import clipped, library_of
+from dressage.envs.namespace import clip_to, library_of
 from dressage.envs.state import Array, Raw
 
 
@@ -185,9 +185,9 @@ def contact_cost(raw: Raw, weight: float) -> Array:
 def positions_and_velocities(raw: Raw, *, skip: int, clip: float | None = None) -> Array:
     """Return ``qpos`` without its first ``skip`` entries, then ``qvel`` clipped to ±``clip``: (N, nq - skip + nv)."""
     qpos, qvel = raw["qpos"], raw["qvel"]
-    rates = qvel if clip is None else clipped(qvel, clip)
-    joined: Array = library_of(qpos).concatenate((qpos[:, skip:], rates), axis=1)
-    return joined
+    rates = qvel if clip is None else clip_to(qvel, clip)
+    observation: Array = library_of(qpos).concatenate((qpos[:, skip:], rates), axis=1)
+    return observation
 
 
 def uniform_start(rng: Draws, qpos: Array, nv: int, scale: float) -> tuple[Array, Array]:

@@ -172,7 +172,7 @@ class Kind(ABC):
     def actor(self, weights: Weights, card: PolicyCard) -> Actor:
         """Return a function that acts; values that do not depend on the observation are computed once.
 
-        :param weights: tensors as `stored` returns them.
+        :param weights: tensors as `to_store` returns them.
         """
 
     def act(self, weights: Weights, card: PolicyCard, observations: ArrayLike) -> Array:

@@ -65,8 +65,8 @@ class Player:
     def _episode(self, code: NDArray[np.int32], worlds: Worlds, i: int, size: int) -> Episode:
         cells = worlds.cells[i].copy()
         outcome = np.zeros(interpreter.OUTCOME, np.int64)
-        recorded = self.machine.max_calls + 1  # an episode has at most one action more than it may have calls
-        actions, rewards = np.zeros(recorded, np.uint8), np.zeros(recorded)
+        capacity = self.machine.max_calls + 1  # an episode has at most one action more than it may have calls
+        actions, rewards = np.zeros(capacity, np.uint8), np.zeros(capacity)
         total = self.kernel(
             code,
             worlds.task,

@@ -59,7 +59,7 @@ class Stepper:
         """
         return bool(kernel(test, self.cells, self.agent, self._scratch))
 
-    def hashed(self) -> bool:
+    def hash_is_current(self) -> bool:
         """Return whether the hash that the rules keep is that of the cells; else the loop detector compares wrong states."""
         cells = np.arange(self.cells.size)
         changes = self._keys[cells, self._first] ^ self._keys[cells, self.cells]

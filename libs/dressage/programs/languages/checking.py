@@ -111,7 +111,7 @@ def check_steps(family: CompiledFamily, task: str) -> None:
             raise refuse("act", f"{name} moved the agent out of the map", "a cell of the map")
         if not np.isfinite(effect.reward):
             raise refuse("act", f"{name} has the reward {effect.reward}", "finite rewards")
-        if not world.hashed():  # type: ignore[attr-defined]
+        if not world.hash_is_current():  # type: ignore[attr-defined]
             raise refuse("act", f"{name} changed a cell without its hash", "changes by set_cell")
         if effect.terminated:
             world = rules.world(rules.worlds(task, _CORRECTED, (int(rng.integers(1_000)),)))

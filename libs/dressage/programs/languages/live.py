@@ -50,11 +50,11 @@ class SteppedFamily(DescribedFamily):
         )
 
     def play(self, task: str, profile: str, program: Program, states: Sequence[int]) -> Sequence[SteppedEpisode]:
-        environment = self._kept(task)
+        environment = self._environment(task)
         return [play_stepped(program, self._world(environment, state)) for state in states]
 
     def trace(self, task: str, profile: str, program: Program, state: int) -> Trace:
-        return trace(program, self._world(self._kept(task), state))
+        return trace(program, self._world(self._environment(task), state))
 
     def max_steps(self, task: str) -> int:
         return self.description.max_calls
@@ -62,7 +62,7 @@ class SteppedFamily(DescribedFamily):
     def _world(self, environment: Any, state: int) -> GymnasiumWorld:
         return GymnasiumWorld(environment, self.language, state, self.description.max_calls)
 
-    def _kept(self, task: str) -> Any:
+    def _environment(self, task: str) -> Any:
         if task not in self._environments:
             self._environments[task] = self._make(task)
         return self._environments[task]

@@ -73,8 +73,8 @@ def unregister(name: str) -> None:
     :raises NotFound: if there is none of this name.
     """
     if name not in custom.language_names():
-        known = ", ".join(custom.language_names()) or "none"
-        message = f"unknown language {name[:60]!r}; registered languages: {known}"
+        names = ", ".join(custom.language_names()) or "none"
+        message = f"unknown language {name[:60]!r}; registered languages: {names}"
         raise NotFound(message, reason="LANGUAGE_NOT_FOUND")
     folder = custom.language_folder(name)
     gone = Path(tempfile.mkdtemp(prefix=".removing-", dir=folder.parent))
@@ -156,7 +156,7 @@ def _describe(code: Code, new: Path, scratch: Path, report: Callable[[str], None
         except Exception as error:
             exit_ = process.kill()
             raise process_error(name, f"{error} (it was {trying})", exit_.stderr_tail) from error
-    described = Description.from_dict(sandboxed.done(reply, name))
+    described = Description.from_dict(sandboxed.result_of(reply, name))
     if code.copied and described.code != code:
         raise InvalidArgument(field="code", problem="changed by the plug-in", value=described.code, expected=str(code))
     return described

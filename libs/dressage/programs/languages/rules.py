@@ -181,9 +181,9 @@ class GridWorld:
         agent = self._world.agent
         return int(agent[0]), int(agent[1]), self._world.cells.tobytes()
 
-    def hashed(self) -> bool:
+    def hash_is_current(self) -> bool:
         """Return whether the hash of the map is that of its cells, as the loop detector needs it."""
-        return self._world.hashed()
+        return self._world.hash_is_current()
 
     def agent(self) -> Agent:
         position, heading = self._world.agent

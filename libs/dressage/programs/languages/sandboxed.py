@@ -52,7 +52,7 @@ def play(
             for row in rows
         ]
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _malformed(description, error) from error
+        raise _malformed_reply(description, error) from error
 
 
 def trace(description: Description, task: str, profile: str, program: Program, state: int) -> Trace:
@@ -82,7 +82,7 @@ def trace(description: Description, task: str, profile: str, program: Program, s
             contents,
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise _malformed(description, error) from error
+        raise _malformed_reply(description, error) from error
 
 
 def read_replies_in_sandbox(
@@ -101,7 +101,7 @@ def read_replies_in_sandbox(
     with scratch_folder(scratch, prefix="language-") as folder:
         rows = _call("read", description, request, limits, folder, allow_unsandboxed=allow_unsandboxed)
     if not isinstance(rows, list) or len(rows) != len(replies):
-        raise _malformed(description, ValueError("another number of replies"))
+        raise _malformed_reply(description, ValueError("another number of replies"))
     return [_canonical(texts, description.language) for texts in rows]
 
 
@@ -169,10 +169,10 @@ def _call(
         )
     except call.SandboxFailure as error:
         raise process_error(description.name, error.message, error.stderr_tail) from error
-    return done(reply, description.name)
+    return result_of(reply, description.name)
 
 
-def done(reply: Any, name: str) -> Any:
+def result_of(reply: Any, name: str) -> Any:
     """Return the result of a reply.
 
     :raises InvalidArgument: if it is a refusal.
@@ -185,5 +185,5 @@ def done(reply: Any, name: str) -> Any:
     raise InvalidArgument(f"language {name}: {message}", field=field, reason=FAILED)
 
 
-def _malformed(description: Description, error: Exception) -> DressageError:
+def _malformed_reply(description: Description, error: Exception) -> DressageError:
     return process_error(description.name, f"its reply is malformed ({error})")

@@ -180,7 +180,7 @@ class DrawingScorer:
             if self._bounds.get(key, np.inf) <= limit:
                 self.counts[_HITS] += 1
                 continue
-            bound, returns = self._bound(nodes, limit, order)
+            bound, returns = self._score_or_bound(nodes, limit, order)
             if len(self._bounds) >= CACHED:
                 self._bounds.pop(next(iter(self._bounds)))
             self._bounds[key] = bound
@@ -188,7 +188,9 @@ class DrawingScorer:
                 return number, nodes, bound, returns
         return None
 
-    def _bound(self, nodes: Nodes, limit: float, order: NDArray[np.int64]) -> tuple[float, NDArray[np.float64]]:
+    def _score_or_bound(
+        self, nodes: Nodes, limit: float, order: NDArray[np.int64]
+    ) -> tuple[float, NDArray[np.float64]]:
         """Return the score of a program, or a bound of it that does not exceed the limit, and its returns."""
         returns, total, count = np.zeros(self.variations), 0.0, self.variations
         for k, i in enumerate(order.tolist()):

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from dressage_trainer.assignments.context import AssignmentContext
 from dressage_trainer.assignments.requests import Task
-from dressage_trainer.evaluation.player_pool import Played
+from dressage_trainer.evaluation.player_pool import PlayedEpisodes
 from dressage_trainer.lease.files import put_files
 
 ONNX_FILE = "policy.onnx"
@@ -104,7 +104,7 @@ def _write(policy: Policy, folder: Path) -> None:
 FIRST = "first"
 """Label of the rollouts of the first seeds."""
 
-Record = Callable[[int], Awaitable[Played]]
+Record = Callable[[int], Awaitable[PlayedEpisodes]]
 """Plays and records the episode of the seed with this index."""
 
 
@@ -129,7 +129,7 @@ def episodes_by_label(labels: Sequence[str], returns: Sequence[float]) -> dict[s
 async def store_rollouts(
     context: AssignmentContext,
     message: session_pb2.CandidateResult,
-    played: Played,
+    played: PlayedEpisodes,
     *,
     record: Record,
 ) -> None:
@@ -143,13 +143,13 @@ async def store_rollouts(
     evaluate = context.assignment.evaluate
     chosen = [(FIRST, index) for index in range(min(evaluate.kept_rollouts, len(evaluate.seeds)))]
     chosen += episodes_by_label(evaluate.kept, played.returns).items()
-    recorded = {index: (path, played.returns[index]) for index, path in enumerate(played.rollouts)}
+    recordings = {index: (path, played.returns[index]) for index, path in enumerate(played.rollouts)}
     files: dict[str, Path] = {}
     for label, index in chosen:
-        if index not in recorded:
+        if index not in recordings:
             again = await record(index)
-            recorded[index] = (again.rollouts[0], again.returns[0])
-        path, value = recorded[index]
+            recordings[index] = (again.rollouts[0], again.returns[0])
+        path, value = recordings[index]
         key = f"candidates/{message.id}/rollouts/{evaluate.seeds[index]}{path.suffix}"
         files[key] = path
         message.rollouts.add(

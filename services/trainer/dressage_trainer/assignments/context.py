@@ -34,7 +34,7 @@ class UntrustedInput(DressageError):
 
 
 @contextmanager
-def untrusted(sender: str) -> Iterator[None]:
+def blame_sender(sender: str) -> Iterator[None]:
     """Blame a process with generated code for every failure in using what it sent, whatever the failure is.
 
     A full disk, reports that no orchestrator accepts and the end of the process itself are not its doing.

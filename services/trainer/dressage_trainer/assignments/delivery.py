@@ -95,15 +95,15 @@ class Delivery:
     def __init__(self, context: AssignmentContext) -> None:
         self._context = context
         self._staging = context.scratch / "staging"
-        self._stored: list[str] = []
+        self._checkpoint_keys: list[str] = []
         self._numbers = itertools.count()
         earlier = [item for item in context.assignment.finished_items if item.startswith("warning/")]
         # Numbers continue those of earlier attempts: an item is accepted once.
         self._warnings = itertools.count(1 + max((int(item.rpartition("/")[2]) for item in earlier), default=0))
 
-    def continue_from(self, stored: Sequence[str]) -> None:
+    def continue_from(self, keys: Sequence[str]) -> None:
         """Set the checkpoints that an earlier attempt stored, the newest first."""
-        self._stored = list(stored)
+        self._checkpoint_keys = list(keys)
 
     def warn(self, message: WarningMessage) -> None:
         """Report a warning; after 200 of an assignment, further ones are dropped."""
@@ -113,7 +113,7 @@ class Delivery:
         warning = pb.WarningReport(reason=message.reason[:100], message=message.message[:4000], member=message.member)
         self._context.report(f"warning/{number}", warning=warning)
 
-    def stopped(self, message: MemberStoppedMessage) -> None:
+    def report_stopped(self, message: MemberStoppedMessage) -> None:
         """Report a member that cannot continue."""
         failure = session_pb2.Failure(reason=message.reason, message=message.message)
         member = pb.MemberReport(member=message.member, env_step=message.env_step, failure=failure)
@@ -225,12 +225,12 @@ class Delivery:
         """Upload a staged checkpoint with its records, and report it."""
         key, message = f"checkpoints/{staged.path.name}", staged.message
         # Written before the report: a reader of the report can find the checkpoints before this one.
-        stored = [key, *(known for known in self._stored if known != key)][:CHECKPOINTS_INDEXED]
+        keys = [key, *(earlier for earlier in self._checkpoint_keys if earlier != key)][:CHECKPOINTS_INDEXED]
         index = self._staging / CHECKPOINT_INDEX
         index.parent.mkdir(parents=True, exist_ok=True)
-        index.write_text(json.dumps(stored))
+        index.write_text(json.dumps(keys))
         await put_files(self._context, {**staged.records, key: staged.path, CHECKPOINT_INDEX: index})
-        self._stored = stored
+        self._checkpoint_keys = keys
         report = pb.CheckpointReport(key=key, update=message.update, env_step=message.env_step)
         self._context.report(f"checkpoint/{key}", checkpoint=report)
         staged.discard()

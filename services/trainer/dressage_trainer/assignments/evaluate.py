@@ -40,7 +40,7 @@ from dressage_trainer.assignments.requests import (
     program_evaluation,
     program_text,
 )
-from dressage_trainer.evaluation.player_pool import Played, PlayerPool, parts
+from dressage_trainer.evaluation.player_pool import PlayedEpisodes, PlayerPool, parts
 from dressage_trainer.lease.files import get_file
 
 _STEPS_AT_ONCE = 50_000
@@ -216,10 +216,12 @@ class _Serving:
         check_bundle(index, policy.card, self._evaluation.task)
         return {"card": policy.card, "weights": policy.weights}
 
-    async def _request(self, playable: _Playable, seeds: Sequence[int], *, recorded: int, folder: str) -> Played:
+    async def _request(
+        self, playable: _Playable, seeds: Sequence[int], *, recordings: int, folder: str
+    ) -> PlayedEpisodes:
         """Play episodes of a candidate in one player.
 
-        :param recorded: number of first episodes to record.
+        :param recordings: number of first episodes to record.
         :param folder: name of the folder of these recordings.
         """
         task = self._evaluation.task
@@ -229,17 +231,17 @@ class _Serving:
                 "options": task.options,
                 "batched": self._context.assignment.evaluate.batched,
                 "seeds": list(seeds),
-                "recorded": recorded,
+                "recorded": recordings,
                 **playable.policy,
             }
             return await player.play(request, target=self._context.scratch / "rollouts" / playable.id / folder)
 
-    async def _play(self, playable: _Playable) -> Played:
+    async def _play(self, playable: _Playable) -> PlayedEpisodes:
         """Play all episodes of a candidate; they are in the order of the seeds."""
 
-        async def one(start: int, seeds: tuple[int, ...]) -> Played:
-            recorded = min(max(0, self._assignment.kept_rollouts - start), len(seeds))
-            played = await self._request(playable, seeds, recorded=recorded, folder=str(start))
+        async def one(start: int, seeds: tuple[int, ...]) -> PlayedEpisodes:
+            recordings = min(max(0, self._assignment.kept_rollouts - start), len(seeds))
+            played = await self._request(playable, seeds, recordings=recordings, folder=str(start))
             self._result.episodes += len(played.returns)
             self._result.env_steps += sum(played.lengths)
             return played
@@ -251,26 +253,26 @@ class _Serving:
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
         played = [task.result() for task in tasks]
-        return Played(
+        return PlayedEpisodes(
             returns=tuple(value for part in played for value in part.returns),
             lengths=tuple(value for part in played for value in part.lengths),
             successes=tuple(value for part in played for value in part.successes),
             rollouts=tuple(path for part in played for path in part.rollouts),
         )
 
-    async def _trace(self, playable: _Playable, played: Played) -> str:
+    async def _trace(self, playable: _Playable, played: PlayedEpisodes) -> str:
         """Return the episode of a program with the lowest return as text."""
         worst = int(np.argmin(played.returns))
         traced = replace(playable, policy={**playable.policy, "trace": self._assignment.trace})
         seeds = [self._assignment.seeds[worst]]
-        return (await self._request(traced, seeds, recorded=0, folder="trace")).trace
+        return (await self._request(traced, seeds, recordings=0, folder="trace")).trace
 
-    async def _store(self, message: session_pb2.CandidateResult, playable: _Playable, played: Played) -> None:
+    async def _store(self, message: session_pb2.CandidateResult, playable: _Playable, played: PlayedEpisodes) -> None:
         """Store the kept rollouts and the policy, and add them to the result."""
         evaluation, assignment = self._evaluation, self._assignment
 
-        async def record(index: int) -> Played:
-            return await self._request(playable, [assignment.seeds[index]], recorded=1, folder=f"kept-{index}")
+        async def record(index: int) -> PlayedEpisodes:
+            return await self._request(playable, [assignment.seeds[index]], recordings=1, folder=f"kept-{index}")
 
         await store_rollouts(self._context, message, played, record=record)
         if assignment.bundles and playable.program and self._program_task is not None:

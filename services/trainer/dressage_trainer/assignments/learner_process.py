@@ -143,7 +143,7 @@ async def _stored_checkpoints(context: AssignmentContext, delivery: Delivery) ->
     return [newest, *earlier[:1]]
 
 
-def failed(message: FailedMessage) -> pb.AssignmentResult:
+def failure_result(message: FailedMessage) -> pb.AssignmentResult:
     """Return the result of a learner that reports that it cannot continue."""
     if message.generated_code:
         return generated_code_failed(message.reason, message.message)
@@ -152,7 +152,7 @@ def failed(message: FailedMessage) -> pb.AssignmentResult:
     return assignment_refused(message.reason, message.message)
 
 
-def died(ended: Exit | None, algorithm: str = "") -> pb.AssignmentResult:
+def exit_result(ended: Exit | None, algorithm: str = "") -> pb.AssignmentResult:
     """Return the result of a learner that ended without a last message.
 
     :param ended: how it ended; None if it has not.

@@ -164,15 +164,15 @@ def policy_of(policy: pb.PolicySpec, card: EnvironmentCard) -> PolicySpec:
             squash=policy.squash,
         )
         size = kind(spec.kind).size(spec)
-        stored = sum(math.prod(shape) for shape in kind(spec.kind).shapes(spec).values())
+        weights = sum(math.prod(shape) for shape in kind(spec.kind).shapes(spec).values())
     except InvalidArgument as error:
         raise InvalidArgument(f"policy.{error.message}", field=f"policy.{error.field}") from error
     if size > MAX_PARAMETERS:
         expected = f"a policy of at most {MAX_PARAMETERS} parameters; choose smaller layers or fewer features"
         raise InvalidArgument(field="policy", value=size, expected=expected)
-    if stored > _MAX_STORED:  # fixed weights are no parameters
+    if weights > _MAX_STORED:  # fixed weights are no parameters
         expected = f"a policy of at most {_MAX_STORED} weights; choose smaller layers, fewer features or fewer latents"
-        raise InvalidArgument(field="policy", value=stored, expected=expected)
+        raise InvalidArgument(field="policy", value=weights, expected=expected)
     return spec
 
 

@@ -72,7 +72,7 @@ async def _score_all(context: AssignmentContext, pool: EvaluatorPool) -> pb.Assi
             episodes = await pool.evaluate(policy, range(task.seed, task.seed + task.episodes))
         except RewardError as error:
             message = stopped_by(error, policy)
-            delivery.stopped(message)
+            delivery.report_stopped(message)
             stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
             return 0
         await delivery.evaluation(reference, episodes)

@@ -38,16 +38,16 @@ from dressage_trainer.lease.compiled import CompiledCache
 from dressage_trainer.lease.files import get_file, put_files
 from dressage_trainer.lease.sandboxes import SandboxSpec
 from dressage_trainer.search.messages import (
-    Alive,
-    Ended,
-    Improved,
-    ProgramImproved,
+    EndMessage,
+    ImprovementMessage,
+    ProgramEndMessage,
+    ProgramImprovementMessage,
     ProgramSearchTask,
-    ProgramsEnded,
-    Refused,
+    ProgressMessage,
+    RefusalMessage,
     SearchMessage,
     SearchTask,
-    Stored,
+    StateMessage,
     parse,
 )
 
@@ -158,7 +158,7 @@ class _Serving:
             async with asyncio.timeout(_LAST_STATE_SECONDS):
                 while not context.cancelled.is_set():
                     message = await self._next(process)
-                    if isinstance(message, Stored) and message.requested:
+                    if isinstance(message, StateMessage) and message.requested:
                         if self._storing is not None:
                             await asyncio.gather(self._storing, return_exceptions=True)
                         await self._store(message)
@@ -183,7 +183,7 @@ class _Serving:
     async def _handle(self, message: SearchMessage) -> pb.AssignmentResult | None:
         """Report what a message contains; return the result if it is the last one."""
         match message:
-            case Improved(evaluated, score, parameters):
+            case ImprovementMessage(evaluated, score, parameters):
                 item = f"improvement/{evaluated}"
                 if not self._context.finished(item):
                     improvement = pb.ImprovementReport(
@@ -191,12 +191,12 @@ class _Serving:
                         parameters=pb.Parameters(values=parameters.tolist()),
                     )
                     self._context.report(item, improvement=improvement)
-            case ProgramImproved(evaluated, score, program):
+            case ProgramImprovementMessage(evaluated, score, program):
                 item = f"improvement/{evaluated}"
                 if not self._context.finished(item):
                     better = session_pb2.SearchImprovement(evaluated=evaluated, score=score, program=program)
                     self._context.report(item, improvement=pb.ImprovementReport(improvement=better))
-            case Alive(evaluated, env_steps):
+            case ProgressMessage(evaluated, env_steps):
                 progress = pb.ProgressReport(
                     activity="searching",
                     steps_per_second=self._rate.at(env_steps),
@@ -204,21 +204,21 @@ class _Serving:
                     candidates_per_second=self._candidate_rate.at(evaluated),
                 )
                 self._context.report("", progress=progress)
-            case Stored():
+            case StateMessage():
                 # The search continues meanwhile. States that arrive during an upload are skipped: a newer one will follow.
                 if self._storing is None or self._storing.done():
                     if self._storing is not None:
                         self._storing.result()
                     self._storing = asyncio.ensure_future(self._store(message))
-            case Refused(reason, text):
+            case RefusalMessage(reason, text):
                 return assignment_refused(reason, text)
-            case Ended():
+            case EndMessage():
                 return pb.AssignmentResult(search=self._result(message))
-            case ProgramsEnded():
+            case ProgramEndMessage():
                 return pb.AssignmentResult(search=_program_result(message))
         return None
 
-    def _result(self, ended: Ended) -> session_pb2.SearchResult:
+    def _result(self, ended: EndMessage) -> session_pb2.SearchResult:
         assert isinstance(self._task, SearchTask)
         return session_pb2.SearchResult(
             evaluated=ended.evaluated,
@@ -231,15 +231,15 @@ class _Serving:
             ],
         )
 
-    async def _store(self, stored: Stored) -> None:
+    async def _store(self, message: StateMessage) -> None:
         """Upload a state and report it."""
         folder = self._context.scratch / "states"
-        key = await asyncio.to_thread(_write, folder, stored)
+        key = await asyncio.to_thread(_write, folder, message)
         item = f"checkpoint/{key}"
         if self._context.finished(item):
             return
         await put_files(self._context, {key: folder / key})
-        checkpoint = pb.CheckpointReport(key=key, update=stored.evaluated, env_step=stored.env_steps)
+        checkpoint = pb.CheckpointReport(key=key, update=message.evaluated, env_step=message.env_steps)
         self._context.report(item, checkpoint=checkpoint)
 
     async def _stored_state(self) -> Mapping[str, Any] | None:
@@ -261,7 +261,7 @@ class _Serving:
         return state
 
 
-def _program_result(ended: ProgramsEnded) -> session_pb2.SearchResult:
+def _program_result(ended: ProgramEndMessage) -> session_pb2.SearchResult:
     return session_pb2.SearchResult(
         evaluated=ended.evaluated,
         episodes=ended.episodes,
@@ -298,11 +298,11 @@ async def _receive(process: SandboxProcess, *, language: str = "") -> SearchMess
         raise DressageError(message, reason="SEARCH_FAILED") from error
 
 
-def _write(folder: Path, stored: Stored) -> str:
+def _write(folder: Path, message: StateMessage) -> str:
     """Write a state as a checkpoint; return its path relative to ``folder``, which is its key."""
-    facts = {name: value for name, value in stored.state.items() if name != _PARAMETERS}
-    arrays = {_PARAMETERS: np.asarray(stored.state.get(_PARAMETERS, ()), np.float64)}  # programs have none
-    snapshot = checkpoints.Snapshot(update=stored.evaluated, env_step=stored.env_steps, facts=facts, arrays=arrays)
+    facts = {name: value for name, value in message.state.items() if name != _PARAMETERS}
+    arrays = {_PARAMETERS: np.asarray(message.state.get(_PARAMETERS, ()), np.float64)}  # programs have none
+    snapshot = checkpoints.Snapshot(update=message.evaluated, env_step=message.env_steps, facts=facts, arrays=arrays)
     return checkpoints.write(folder, snapshot)
 
 

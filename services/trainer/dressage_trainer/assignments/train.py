@@ -37,9 +37,9 @@ from dressage_trainer.assignments.context import (
     UntrustedInput,
     all_members_stopped,
     assignment_refused,
+    blame_sender,
     first_of,
     generated_code_failed,
-    untrusted,
 )
 from dressage_trainer.assignments.delivery import (
     Delivery,
@@ -54,9 +54,9 @@ from dressage_trainer.assignments.learner_process import (
     LEARNER,
     SIMULATE,
     SIMULATOR,
-    died,
     end_simulator,
-    failed,
+    exit_result,
+    failure_result,
     fetch_checkpoints,
     fetch_starts,
     is_cached,
@@ -109,7 +109,7 @@ class Training:
         self._stopped = dict(context.assignment.stopped)
         """Why members were stopped, by id; also in earlier attempts."""
         self._all_stopped = asyncio.Event()
-        self._taken: set[tuple[str, int]] = set()
+        self._policies: set[tuple[str, int]] = set()
         """Member and step of the policies that are uploaded and evaluated, or will be."""
         self._starting: asyncio.Future[SandboxProcess] | None = None
         self._learner: SandboxProcess | None = None
@@ -155,7 +155,7 @@ class Training:
                     if self._all_stopped.is_set():
                         return await self._end_without_members()
                     if context.terminate.is_set() and not training.done():
-                        return None if ending else await self._interrupted(training, uploads)
+                        return None if ending else await self._store_interrupted(training, uploads)
                     return next(task for task in tasks if task.done()).result()
                 finally:
                     for task in tasks:
@@ -194,7 +194,7 @@ class Training:
         if self._starting is not None:
             learner = await self._starting
             await asyncio.to_thread(learner.kill)
-            with untrusted("the learner"):
+            with blame_sender("the learner"):
                 records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
             self._outbox.put(lambda: self._delivery.records(records))
             self._compile_for_later()
@@ -223,7 +223,7 @@ class Training:
                 except NotFound:  # the learner creates it again
                     continue
                 ended.add(reference.member)
-            self._taken.add((reference.member, reference.env_step))
+            self._policies.add((reference.member, reference.env_step))
             self._evaluations.put(reference)
         return ended
 
@@ -284,7 +284,7 @@ class Training:
             extending.cancel()
         if isinstance(last, messages.DoneMessage):
             self._context.report("", progress=progress_report(self._latest))  # which may have come too soon
-            with untrusted("the learner"):
+            with blame_sender("the learner"):
                 records = await asyncio.to_thread(self._delivery.stage_records, self._members, learner.scratch)
                 self._outbox.put(lambda: self._delivery.records(records))
                 for policy in last.policies:
@@ -324,14 +324,14 @@ class Training:
         """Handle the learner's messages until the last one."""
         while True:
             try:
-                with untrusted("the learner"):
+                with blame_sender("the learner"):
                     message = messages.parse(await asyncio.to_thread(learner.channel.recv, timeout=None))
                     self._check_members(message)
                     if isinstance(message, messages.DoneMessage | messages.FailedMessage):
-                        return message if isinstance(message, messages.DoneMessage) else failed(message)
+                        return message if isinstance(message, messages.DoneMessage) else failure_result(message)
                     await self._handle(message, learner.scratch)
             except ChannelClosed:
-                return died(await asyncio.to_thread(learner.wait, 10.0), self._task.algorithm)
+                return exit_result(await asyncio.to_thread(learner.wait, 10.0), self._task.algorithm)
 
     def _check_members(self, message: messages.LearnerMessage) -> None:
         """Check that a message is about members of this training: their ids become paths and keys.
@@ -388,15 +388,15 @@ class Training:
         :raises ProtocolError: if the learner sends more policies than the assignment has evaluations.
         """
         key = (policy.member, policy.env_step)
-        if policy.member in self._stopped or key in self._taken:
+        if policy.member in self._stopped or key in self._policies:
             return
-        if len(self._taken) >= len(self._members) * (self._most_evaluations() + 1):
+        if len(self._policies) >= len(self._members) * (self._most_evaluations() + 1):
             raise ProtocolError("the learner sent more policies than there are evaluations")
         card = PolicyCard.from_dict(policy.card)
         expected = (self._task.environment, load_card(self._task.environment).observation_size)
         if (card.environment, card.observation_size) != expected:
             raise ProtocolError(f"the learner sent a policy of another environment ({card.environment[:40]!r})")
-        self._taken.add(key)
+        self._policies.add(key)
         reference = await asyncio.to_thread(self._delivery.stage_policy, policy)
         self._outbox.put(functools.partial(self._send_policy, reference))
 
@@ -438,7 +438,7 @@ class Training:
     def _stop(self, message: messages.MemberStoppedMessage) -> None:
         if message.member not in self._stopped:  # otherwise it was reported, perhaps by an earlier attempt
             self._stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
-            self._delivery.stopped(message)
+            self._delivery.report_stopped(message)
         self._note_if_all_stopped()
 
     def _note_if_all_stopped(self) -> None:
@@ -459,7 +459,7 @@ class Training:
                 self._log.warning("the members' metrics are not stored to their end", error=str(error))
         return all_members_stopped([self._stopped[member] for member in self._members])
 
-    async def _interrupted(
+    async def _store_interrupted(
         self, training: asyncio.Future[pb.AssignmentResult], uploads: asyncio.Future[Any]
     ) -> pb.AssignmentResult | None:
         """Store the snapshot of the last update boundary and the uploads that wait; do not wait for evaluations."""

@@ -210,7 +210,7 @@ def facts_of(setup: MemberSetup, members: list[MemberSpec], **more: Any) -> dict
     """Return what a checkpoint must agree with to be resumed."""
     return {
         "environment": setup.card.id,
-        "options": dict(setup.options.given()),
+        "options": dict(setup.options.overrides()),
         "reward": setup.spec.reward_source,
         "members": [{"name": m.name, "seed": m.seed, "hyperparameters": m.hyperparameters.to_dict()} for m in members],
         **more,

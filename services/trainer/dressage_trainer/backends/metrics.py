@@ -41,7 +41,7 @@ class MemberMetrics:
     """The metrics files of one member.
 
     :param folder: ``members/{m}``, created if absent.
-    :param earlier: rows of the checkpoint that training resumes from, as `packed` returned them.
+    :param earlier: rows of the checkpoint that training resumes from, as `to_bytes` returned them.
     """
 
     def __init__(self, folder: Path, *, earlier: bytes = b"") -> None:
@@ -67,7 +67,7 @@ class MemberMetrics:
         """Return all rows so far."""
         return [json.loads(line) for line in self._text.splitlines()]
 
-    def packed(self) -> np.ndarray:
+    def to_bytes(self) -> np.ndarray:
         """Return all rows so far, as bytes, for a checkpoint."""
         return np.frombuffer(bytes(self._text), np.uint8)
 

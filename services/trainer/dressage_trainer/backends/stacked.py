@@ -56,7 +56,7 @@ class Update(Protocol):
     compilation: BackgroundCompilation
 
 
-class Stacked(Protocol):
+class StackedGroup(Protocol):
     """A group in training, which stands at an update boundary between two calls of `iterate`."""
 
     env: VecEnv
@@ -72,7 +72,7 @@ class Algorithm:
 
     update: Callable[..., Any]
     """An `Update` of ``(members, environment=, threads=)``."""
-    build: Callable[..., Stacked]
+    build: Callable[..., StackedGroup]
     """A group of ``(members, environment, reward, update, steps=)``, with the environment steps of the training."""
     snapshot: ModuleType
     """``take``, ``restore``, ``policy_arrays`` and ``return_statistics``; of PPO ``continue_from`` too."""
@@ -82,19 +82,19 @@ class Algorithm:
 
 def _ppo(
     members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
-) -> Stacked:
+) -> StackedGroup:
     return PPO(members, environment=environment, reward=reward, optimise=update)
 
 
 def _ppo_on_device(
     members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
-) -> Stacked:
+) -> StackedGroup:
     return PPO(members, environment=environment, reward=reward, optimise=update, collector=DeviceCollector)
 
 
 def _sac(
     members: Sequence[MemberSpec], environment: Environment, reward: Reward, update: Any, *, steps: int
-) -> Stacked:
+) -> StackedGroup:
     return SAC(members, environment=environment, reward=reward, steps=steps, optimise=update)
 
 
@@ -266,7 +266,7 @@ class Group:
             normalize_observation=member.hyperparameters.normalize_observation,
             epsilon=EPSILON,
             clip=member.hyperparameters.observation_clip,
-            environment_options=dict(self._setup.options.given()),
+            environment_options=dict(self._setup.options.overrides()),
             statistics={
                 "obs_count": float(self.stacked.env.observations.moments.count[index]),
                 **self._algorithm.snapshot.return_statistics(self.stacked, index),
@@ -293,7 +293,7 @@ class Group:
 
     def snapshot(self) -> Arrays:
         """Return the state at this update boundary, metrics included."""
-        rows = {f"metrics/{i}": metrics.packed() for i, metrics in enumerate(self._metrics)}
+        rows = {f"metrics/{i}": metrics.to_bytes() for i, metrics in enumerate(self._metrics)}
         state = self._algorithm.snapshot.take(self.stacked)
         return {**{f"{_STATE}{name}": value for name, value in state.items()}, **rows}
 

@@ -202,15 +202,15 @@ def _part(task: CodeTask, reply: Mapping[str, Any], player: Player, host: Policy
         raise Internal("a player sent a malformed reply", reason="PLAYER_FAILED")
     returns, lengths, successes = columns
 
-    def recorded(what: str, keep: bool) -> tuple[Array, ...]:
+    def arrays_of(what: str, keep: bool) -> tuple[Array, ...]:
         return tuple(player.ask({"lockstep": what, "episode": index})[what] for index in range(count) if keep)
 
     return PlayedPart(
         returns=tuple(map(float, returns)),
         lengths=tuple(map(int, lengths)),
         successes=tuple(map(bool, successes)) if bool((successes >= 0).all()) else (),
-        actions=recorded("actions", task.keep_actions),
-        observations=recorded("observations", task.keep_observations),
+        actions=arrays_of("actions", task.keep_actions),
+        observations=arrays_of("observations", task.keep_observations),
         acts=host.acts,
         act_seconds=host.seconds,
     )

@@ -159,8 +159,10 @@ def stopped_by(error: RewardError, policy: MemberPolicy) -> MemberStoppedMessage
 class _Evaluator:
     """One evaluator process; a new one is started if it has ended."""
 
-    def __init__(self, checked: Path, settings: EvaluationSettings, sandboxes: Sandboxes, background: bool) -> None:
-        self._checked = checked
+    def __init__(
+        self, function_path: Path, settings: EvaluationSettings, sandboxes: Sandboxes, background: bool
+    ) -> None:
+        self._function_path = function_path
         self._settings = settings
         self._sandboxes = sandboxes
         self._background = background
@@ -230,7 +232,7 @@ class _Evaluator:
     def _load(self, paths: Sequence[str], sandboxed: Path, folder: str) -> list[Trajectory]:
         # The evaluator runs no generated code, but its files are checked as those of any sandbox.
         trajectories = [
-            Trajectory.load(copy_from_sandbox(sandboxed / path, sandboxed, self._checked)) for path in paths
+            Trajectory.load(copy_from_sandbox(sandboxed / path, sandboxed, self._function_path)) for path in paths
         ]
         shutil.rmtree(sandboxed / folder, ignore_errors=True)
         return trajectories

@@ -33,7 +33,7 @@ class Environments:
     """The environments and engines used last, ready for the next episode."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str], StockPlayer] = OrderedDict()
+        self._players: OrderedDict[tuple[str, str], StockPlayer] = OrderedDict()
         self._engines: OrderedDict[str, EpisodeEngine | None] = OrderedDict()
 
     def engine(self, request: Mapping[str, Any]) -> EpisodeEngine | None:
@@ -57,12 +57,12 @@ class Environments:
     def get(self, environment: str, options: Mapping[str, Any]) -> StockPlayer:
         """Return the environment with these options, created when it is first used."""
         key = (environment, repr(sorted(options.items())))
-        if key not in self._kept:
-            if len(self._kept) >= _ENVIRONMENTS_KEPT:
-                self._kept.popitem(last=False)[1].close()
-            self._kept[key] = StockPlayer(environment, EnvOptions(**options))
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        if key not in self._players:
+            if len(self._players) >= _ENVIRONMENTS_KEPT:
+                self._players.popitem(last=False)[1].close()
+            self._players[key] = StockPlayer(environment, EnvOptions(**options))
+        self._players.move_to_end(key)
+        return self._players[key]
 
 
 def play(channel: Channel) -> None:
@@ -137,8 +137,8 @@ def _play_batch(request: Mapping[str, Any], engine: EpisodeEngine, environments:
     played = engine.play(np.asarray(request["parameters"], np.float64)[None])
     paths: list[str] = []
     if request["recorded"]:
-        kept = {**request, "batched": False, "seeds": request["seeds"][: request["recorded"]]}
-        paths = answer(kept, environments)["paths"]
+        recording_request = {**request, "batched": False, "seeds": request["seeds"][: request["recorded"]]}
+        paths = answer(recording_request, environments)["paths"]
     unknown = np.full(len(request["seeds"]), -1, np.int8)
     return {"returns": played.returns[0], "lengths": played.lengths[0], "successes": unknown, "paths": paths}
 

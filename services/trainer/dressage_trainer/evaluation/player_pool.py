@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from dressage.envs.cards import load_card
-from dressage.envs.packs.registry import damaged, reinstall_remedy
+from dressage.envs.packs.registry import broken_pack_error, reinstall_remedy
 from dressage.errors import DeadlineExceeded, DressageError, Internal, InvalidArgument, ResourceExhausted, Unavailable
 from dressage.log_tails import without_tracebacks
 from dressage.programs.languages.failures import FAILED, process_error
@@ -70,7 +70,7 @@ def blames_plugin(ended: Exit, error: DressageError) -> bool:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedEpisodes:
     """Episodes of one candidate, in the order of their seeds.
 
     :param successes: empty where the environment gives none.
@@ -153,7 +153,7 @@ class Player:
         """Whether the present process has answered a request."""
         self._lock, self._abandoned = threading.Lock(), False
 
-    async def play(self, request: Mapping[str, Any], *, target: Path) -> Played:
+    async def play(self, request: Mapping[str, Any], *, target: Path) -> PlayedEpisodes:
         """Play a request of `player.answer`; its ``folder`` is set here.
 
         :param target: folder that recorded rollouts are copied to.
@@ -164,7 +164,7 @@ class Player:
         """
         return await asyncio.to_thread(self._play, request, target)
 
-    def _play(self, request: Mapping[str, Any], target: Path) -> Played:
+    def _play(self, request: Mapping[str, Any], target: Path) -> PlayedEpisodes:
         request = {**request, "folder": self.new_folder()}
         with self.conversation():
             reply = self.ask(request)
@@ -204,7 +204,7 @@ class Player:
         if "damaged" in reply:
             problem = str(reply["damaged"])[:_SHOWN]
             self._discard(process)  # its half-imported packages would fail otherwise next time
-            raise damaged(self.pack, self.environment, problem)
+            raise broken_pack_error(self.pack, self.environment, problem)
         if "refused" in reply:
             reason = FAILED if self.code and reply.get("reason") == FAILED else None
             raise InvalidArgument(str(reply["refused"])[:2000], field="parameters", reason=reason)
@@ -230,7 +230,7 @@ class Player:
 
     def _parse_reply(
         self, reply: Mapping[str, Any], request: Mapping[str, Any], *, scratch: Path, target: Path
-    ) -> Played:
+    ) -> PlayedEpisodes:
         """Check the form of what a sandboxed process sent, and return it typed."""
         count = len(request["seeds"])
         columns = [np.asarray(reply.get(name)) for name in ("returns", "lengths", "successes")]
@@ -248,7 +248,7 @@ class Player:
         if paths:
             shutil.rmtree(scratch / request["folder"], ignore_errors=True)
         scored = bool((successes >= 0).all())
-        return Played(
+        return PlayedEpisodes(
             returns=tuple(map(float, returns)),
             lengths=tuple(map(int, lengths)),
             successes=tuple(map(bool, successes)) if scored else (),
@@ -296,7 +296,7 @@ class Player:
         lines = ended.stderr_tail.strip().splitlines()
         # Before the first answer a crash means damaged packages; one that comes later is retried (decision 0045).
         if not self._answered and (ended.code > 0 or -ended.code in _CRASHES):
-            return damaged(self.pack, self.environment, lines[-1][:_SHOWN] if lines else ended.reason)
+            return broken_pack_error(self.pack, self.environment, lines[-1][:_SHOWN] if lines else ended.reason)
         problem = error.message if isinstance(error, DeadlineExceeded) else ended.reason
         if ended.code > 0 and lines:
             problem += f": {lines[-1][:_SHOWN]}"

@@ -64,7 +64,7 @@ class Kind:
     """A kind of compiled code, and what is accepted from the process that compiles it.
 
     :param folder: name of its folder below the root, and in the process's own.
-    :param kept: folders; older ones are deleted.
+    :param max_folders: folders; older ones are deleted.
     :param waited_for: whether an assignment waits for it; what is compiled ahead has the lowest priority.
     """
 
@@ -72,13 +72,15 @@ class Kind:
     limits: Limits
     max_files: int
     max_bytes: int
-    kept: int
+    max_folders: int
     waited_for: bool = True
 
 
-UPDATES = Kind("updates", Limits(memory_bytes=4 * GIB, wall_seconds=60.0), 200, 64 << 20, kept=32, waited_for=False)
-KERNELS = Kind("kernels", Limits(memory_bytes=2 * GIB, wall_seconds=300.0), 20, 32 << 20, kept=4)
-WARP = Kind("warp", Limits(memory_bytes=4 * GIB, wall_seconds=3600.0), 10_000, 512 << 20, kept=16)
+UPDATES = Kind(
+    "updates", Limits(memory_bytes=4 * GIB, wall_seconds=60.0), 200, 64 << 20, max_folders=32, waited_for=False
+)
+KERNELS = Kind("kernels", Limits(memory_bytes=2 * GIB, wall_seconds=300.0), 20, 32 << 20, max_folders=4)
+WARP = Kind("warp", Limits(memory_bytes=4 * GIB, wall_seconds=3600.0), 10_000, 512 << 20, max_folders=16)
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,7 @@ class CompiledCache:
                 if folder is None:
                     return None
                 self._compile(code, folder, self._sandboxes)
-                self._prune(folder, code.kind.kept)
+                self._prune(folder, code.kind.max_folders)
             except (DressageError, OSError) as error:
                 if code.kind.waited_for:
                     self._failed.add((code.key, code.name))
@@ -304,11 +306,11 @@ class CompiledCache:
             self._processes.discard(process)
             sandboxes.end(process)
 
-    def _prune(self, current: Path, kept: int) -> None:
+    def _prune(self, current: Path, max_folders: int) -> None:
         """Delete all but the newest folders of a kind."""
         others = [path for path in current.parent.iterdir() if path != current]
         others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        for folder in others[kept - 1 :]:
+        for folder in others[max_folders - 1 :]:
             shutil.rmtree(folder, ignore_errors=True)
 
 

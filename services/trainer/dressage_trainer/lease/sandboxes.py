@@ -127,14 +127,14 @@ class Sandboxes:
             missing: Counter[SandboxSpec] = Counter()
             for counts in [use() for use in self._uses.values()]:
                 missing.update(dict(counts))
-            kept, surplus = [], []
+            spares, surplus = [], []
             for spec, process in self._spares:
                 if missing[spec] > 0 and process.poll() is None:
                     missing[spec] -= 1
-                    kept.append((spec, process))
+                    spares.append((spec, process))
                 else:
                     surplus.append(process)
-            self._spares = kept
+            self._spares = spares
         for process in surplus:
             self.end(process)
         for spec in missing.elements():

@@ -25,7 +25,7 @@ from dressage_trainer.ppo.distributions import action_space_of, draw_noise, samp
 from dressage_trainer.ppo.interfaces import Arrays
 from dressage_trainer.ppo.members import MemberSpec
 from dressage_trainer.ppo.networks import forward
-from dressage_trainer.ppo.normalizer import EPSILON, Moments, ReturnNormalizer, merged
+from dressage_trainer.ppo.normalizer import EPSILON, Moments, ReturnNormalizer, merge_moments
 from dressage_trainer.ppo.ppo import RolloutBuffer, Weights
 from dressage_trainer.ppo.vec_env import VecEnv
 
@@ -155,7 +155,7 @@ class _Row(NamedTuple):
     observation_mean: DeviceArray
     """(M, D)."""
     observation_var: DeviceArray
-    kept: DeviceArray
+    unchanged: DeviceArray
     """(M,) True where the step's observations are not in the statistics."""
     bad_reward: DeviceArray
     """(M,) True where the reward was not finite."""
@@ -208,7 +208,7 @@ class DeviceCollector:
         self._hidden_layers = len(settings.hidden_sizes)
         # The simulator's arrays are used up, so that the device holds them once.
         self._scan = jax.jit(self._rollout, donate_argnums=1)
-        self._buffer = jax.jit(self._finished)
+        self._buffer = jax.jit(self._finish_rollout)
 
     def start(self) -> np.ndarray:
         """Start all episodes unless they have been; the (M, n, D) observations to act on next."""
@@ -245,7 +245,7 @@ class DeviceCollector:
         env, steps, n = self.env, self._num_steps, self.env.num_envs
         before = env.steps
         env.steps += steps * n
-        env.observations.take_rollout(rows.observation_mean, rows.observation_var, size=n, skip=rows.kept)
+        env.observations.take_rollout(rows.observation_mean, rows.observation_var, size=n, skip=rows.unchanged)
         self._check(rows, before)
         values, magnitudes = np.asarray(end.terms)
         terms = {name: (values[k], magnitudes[k]) for k, name in enumerate(self._memory.reward.terms)}
@@ -299,13 +299,15 @@ class DeviceCollector:
         total = jnp.where(stopped[:, None], 0.0, total)
         observation = jnp.where(stopped[:, None, None], 0.0, observation)
         moments, mean, var, overflowed = self._with_batch(at.moments, observation, stopped)
-        kept = stopped | overflowed
-        normalised = self._normalized(moments, jnp.where(overflowed[:, None, None], 0.0, observation))
+        unchanged = stopped | overflowed
+        normalised = self._normalize_observations(moments, jnp.where(overflowed[:, None, None], 0.0, observation))
         timeout = self._by_member(step.truncated & ~step.terminated)
         final = self._by_member(step.final_observation).astype(self._dtype)
         final_value = jax.lax.cond(
             timeout.any(),
-            lambda: jnp.where(timeout, self._forward("vf", weights, self._normalized(moments, final))[..., 0], 0.0),
+            lambda: jnp.where(
+                timeout, self._forward("vf", weights, self._normalize_observations(moments, final))[..., 0], 0.0
+            ),
             lambda: jnp.zeros(timeout.shape, self._dtype),
         )
         returns = at.returns * self._discounts[:, None] + total
@@ -322,7 +324,7 @@ class DeviceCollector:
             return_var=jnp.square(returns - return_mean[:, None]).mean(1),
             observation_mean=mean,
             observation_var=var,
-            kept=kept,
+            unchanged=unchanged,
             bad_reward=bad_reward,
             bad_terms=bad_terms,
             bad_observation=bad_observation,
@@ -336,7 +338,7 @@ class DeviceCollector:
             reward.restart(memory, done),
             normalised,
             moments,
-            kept,
+            unchanged,
             jnp.where(row.done, 0.0, returns),
             at.terms + jnp.stack([values, jnp.abs(values)]),
         )
@@ -350,18 +352,18 @@ class DeviceCollector:
         var = jnp.square(observation - mean[:, None]).mean(1)
         if not self._normalize[0]:
             return moments, mean, var, jnp.zeros(stopped.shape, bool)
-        new = merged(moments, mean, var, observation.shape[1])
+        new = merge_moments(moments, mean, var, observation.shape[1])
         overflowed = ~jnp.isfinite(new[1]).all(1) & ~stopped
-        kept = stopped | overflowed
+        unchanged = stopped | overflowed
 
-        def chosen(earlier: DeviceArray, later: DeviceArray) -> DeviceArray:
-            result: DeviceArray = jnp.where(kept.reshape(-1, *[1] * (later.ndim - 1)), earlier, later)
+        def select(earlier: DeviceArray, later: DeviceArray) -> DeviceArray:
+            result: DeviceArray = jnp.where(unchanged.reshape(-1, *[1] * (later.ndim - 1)), earlier, later)
             return result
 
-        means, variances, counts = (chosen(a, b) for a, b in zip(moments, new, strict=True))
+        means, variances, counts = (select(a, b) for a, b in zip(moments, new, strict=True))
         return (means, variances, counts), mean, var, overflowed
 
-    def _normalized(self, moments: Moments, observation: DeviceArray) -> DeviceArray:
+    def _normalize_observations(self, moments: Moments, observation: DeviceArray) -> DeviceArray:
         """Normalise (M, n, D) observations, each by its own member's moments."""
         if not self._normalize[0]:
             return observation
@@ -383,7 +385,7 @@ class DeviceCollector:
     def _by_member(self, array: DeviceArray) -> DeviceArray:
         return array.reshape(self.env.members, self.env.num_envs, *array.shape[1:])
 
-    def _finished(
+    def _finish_rollout(
         self, rows: _Row, spread: DeviceArray, overflowed: DeviceArray, stopped: DeviceArray, last: DeviceArray
     ) -> RolloutBuffer:
         """Return the rollout with the member axis first and normalised rewards.

@@ -76,8 +76,8 @@ def next_rate(rate: Any, kl: Any, *, desired: Any, first: Any) -> np.ndarray:
     :param desired: above 0.
     """
     changed = np.where(kl > 2 * desired, rate / _RATE_FACTOR, np.where(kl < desired / 2, rate * _RATE_FACTOR, rate))
-    bounded: np.ndarray = np.clip(changed, _LOWEST_RATE * first, _HIGHEST_RATE * first)
-    return bounded
+    rates: np.ndarray = np.clip(changed, _LOWEST_RATE * first, _HIGHEST_RATE * first)
+    return rates
 
 
 class AdaptiveRates:

@@ -181,8 +181,8 @@ def linear() -> Any:
     def apply(x: Any, weight: Any) -> Any:
         return product(x, weight, over=1)
 
-    def backward(kept: tuple[Any, Any], g: Any) -> tuple[Any, Any]:
-        x, weight = kept
+    def backward(residuals: tuple[Any, Any], g: Any) -> tuple[Any, Any]:
+        x, weight = residuals
         return product(g, weight, over=0), product(barrier(g.T), x, over=0)
 
     apply.defvjp(lambda x, weight: (apply(x, weight), (x, weight)), backward)

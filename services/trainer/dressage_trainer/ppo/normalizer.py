@@ -25,7 +25,7 @@ Moments = tuple[Any, Any, Any]
 """Mean (M, ...), population variance (M, ...) and count (M,) of a stream of rows, of numpy or of JAX."""
 
 
-def merged(moments: Moments, mean: Any, var: Any, size: int) -> Moments:
+def merge_moments(moments: Moments, mean: Any, var: Any, size: int) -> Moments:
     """Return moments with a batch of ``size`` rows, of which ``mean`` and ``var`` (M, ...) are given; with either library."""
     earlier, variance, counts = moments
     count = counts.reshape(-1, *(1,) * (mean.ndim - 1))
@@ -56,7 +56,7 @@ class RunningMoments:
         for now, before in zip(self.parts(), parts, strict=True):
             now[members] = before[members]
 
-    def overflowed(self) -> np.ndarray:
+    def overflow_mask(self) -> np.ndarray:
         """(M,) True where a variance is not finite."""
         finite = np.isfinite(self.var).reshape(len(self.var), -1)
         broken: np.ndarray = ~np.logical_and.reduce(finite, axis=1)
@@ -64,7 +64,7 @@ class RunningMoments:
 
     def merge(self, mean: np.ndarray, var: np.ndarray, size: int) -> None:
         """Add a batch of ``size`` rows with the given per-member mean and population variance."""
-        self.mean, self.var, self.count = merged(self.parts(), mean, var, size)
+        self.mean, self.var, self.count = merge_moments(self.parts(), mean, var, size)
 
     def arrays(self) -> Arrays:
         """Copies of the statistics, for a snapshot."""
@@ -118,7 +118,7 @@ class ObservationNormalizer:
             self.moments.put_back(before, skip)
         # One sum for all members; where only the sum overflows, the closer look finds no member.
         if not math.isfinite(np.add.reduce(self.moments.var, axis=None)):
-            overflowed = self.moments.overflowed()
+            overflowed = self.moments.overflow_mask()
             self.moments.put_back(before, overflowed)
         self._refresh()
         return overflowed
@@ -160,8 +160,8 @@ class ObservationNormalizer:
             return observations.astype(self._dtype)
         x = (observations - self._shift[members, 0]) * self._scale[members, 0]
         bound = self._clips[members, 0] if self._clip is None else self._clip
-        bounded: np.ndarray = np.clip(x, -bound, bound).astype(self._dtype)
-        return bounded
+        result: np.ndarray = np.clip(x, -bound, bound).astype(self._dtype)
+        return result
 
     def load(self, arrays: Arrays) -> None:
         """Restore the statistics of a snapshot."""
@@ -226,7 +226,7 @@ class ReturnNormalizer:
         for t in range(means.shape[1]):
             self.moments.merge(means[:, t], variances[:, t], running.shape[1])
             spread[:, t] = self.moments.var
-        overflowed = self.moments.overflowed()
+        overflowed = self.moments.overflow_mask()
         self.overflows = {int(m): int(np.argmin(np.isfinite(spread[m]))) for m in np.flatnonzero(overflowed)}
         if self.overflows:
             self.moments.put_back(before, overflowed)

@@ -53,9 +53,9 @@ def restore(ppo: PPO, arrays: Arrays) -> None:
     :raises InvalidArgument: if the snapshot is of other members or shapes.
     """
     for name, value in ppo.weights.items():
-        stored = arrays.get(f"weights/{name}")
-        if stored is None or stored.shape != value.shape:
-            got = None if stored is None else stored.shape
+        array = arrays.get(f"weights/{name}")
+        if array is None or array.shape != value.shape:
+            got = None if array is None else array.shape
             raise InvalidArgument(field=f"snapshot weights/{name}", value=got, expected=f"shape {value.shape}")
     names = list(ppo.weights)
     ppo.weights = {name: np.array(arrays[f"weights/{name}"]) for name in names}

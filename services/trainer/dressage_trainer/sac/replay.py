@@ -107,11 +107,11 @@ class ReplayBuffer:
 
     def load(self, arrays: Arrays) -> None:
         """Restore what `arrays` returned; its buffer may have been smaller, if that run was shorter."""
-        stored = [arrays[f"rows/{member}"] for member in range(len(self._rows))]
-        filled, place = len(stored[0]), int(arrays["next"])
+        buffers = [arrays[f"rows/{member}"] for member in range(len(self._rows))]
+        filled, place = len(buffers[0]), int(arrays["next"])
         keep = min(filled, self.capacity)
         same = filled == keep and (not bool(arrays["full"]) or filled == self.capacity)
-        for own, rows in zip(self._rows, stored, strict=True):
+        for own, rows in zip(self._rows, buffers, strict=True):
             # In a buffer of another size the oldest comes first.
             own[:keep] = rows if same else np.roll(rows, -place, axis=0)[filled - keep :]
         self._next, self._full = (place if same else keep) % self.capacity, keep == self.capacity

@@ -50,11 +50,11 @@ def restore(sac: SAC, arrays: Arrays) -> None:
     """
     leaves = []
     for name, value in _leaves(sac):
-        stored = arrays.get(f"{_STATE}{name}")
-        if stored is None or stored.shape != value.shape:
-            got = None if stored is None else stored.shape
+        array = arrays.get(f"{_STATE}{name}")
+        if array is None or array.shape != value.shape:
+            got = None if array is None else array.shape
             raise InvalidArgument(field=f"snapshot {_STATE}{name}", value=got, expected=f"shape {value.shape}")
-        leaves.append(np.array(stored))
+        leaves.append(np.array(array))
 
     def part(prefix: str) -> Arrays:
         return {n.removeprefix(prefix): value for n, value in arrays.items() if n.startswith(prefix)}

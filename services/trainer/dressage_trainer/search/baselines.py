@@ -70,10 +70,10 @@ class BaselineSearch:
         target, progress = self._task.target, self.progress
         return progress.evaluated >= self._allowed or (target is not None and progress.best_score >= target)
 
-    def run(self, *, improved: Callable[[Improvement], None], boundary: Callable[[], None]) -> None:
+    def run(self, *, on_improvement: Callable[[Improvement], None], boundary: Callable[[], None]) -> None:
         """Train to the end.
 
-        :param improved: called with each better policy.
+        :param on_improvement: called with each better policy.
         :param boundary: called after each evaluation.
         """
         torch = importlib.import_module("torch")
@@ -90,7 +90,7 @@ class BaselineSearch:
                 return True
             better = self._record(vector_of(self._task.algorithm, model), steps=env.episode_steps())
             if better is not None:
-                improved(better)
+                on_improvement(better)
             boundary()
             return not self.done
 
@@ -149,7 +149,7 @@ class TrainingEnv(gymnasium.Env[Array, Any]):
         self._env = make_stock(self._card, options)
         self._source = source_of(self._card, self._env)
         self.longest_episode = int(options.max_episode_steps or self._card.max_episode_steps)
-        self._steps = self._ended = 0
+        self._steps = self._last_episode_steps = 0
         card = self._card
         self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (card.observation_size,), np.float32)
         self.action_space: gymnasium.Space[Any]
@@ -163,7 +163,7 @@ class TrainingEnv(gymnasium.Env[Array, Any]):
         """Start an episode."""
         super().reset(seed=seed)
         observation, _ = self._env.reset(seed=seed)
-        self._ended, self._steps = self._steps, 0
+        self._last_episode_steps, self._steps = self._steps, 0
         return self._flat(observation), {}
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -175,7 +175,7 @@ class TrainingEnv(gymnasium.Env[Array, Any]):
 
     def episode_steps(self) -> int:
         """Return the steps of the last episode that has ended; the library has begun the next one by then."""
-        return self._ended
+        return self._last_episode_steps
 
     def close(self) -> None:
         """Close the environment."""

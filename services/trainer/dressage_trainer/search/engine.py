@@ -116,7 +116,7 @@ class Search:
         """Play all episodes of all candidates, spread over the threads."""
         size = max(1, min(self._scorer.part, -(-len(parameters) // self._task.threads)))
         parts = [parameters[start : start + size] for start in range(0, len(parameters), size)]
-        return Scores.joined(self._wait_for([self._threads.submit(self._scorer.score, part) for part in parts]))
+        return Scores.concatenate(self._wait_for([self._threads.submit(self._scorer.score, part) for part in parts]))
 
     def _wait_for(self, futures: Sequence[Future[Scores]]) -> list[Scores]:
         while wait(futures, timeout=_TICK_SECONDS).not_done:

@@ -1,8 +1,8 @@
 """What the supervisor and the sandboxed search exchange.
 
 Supervisor → search: ``{"task": ..., "state": ... or None, "checkpoint_seconds": ...}`` first, then ``{"checkpoint": true}``
-to request a state. Search → supervisor: `Improved`, `Stored`, `Alive`, and at the end `Ended` or `Refused`; a search over
-programs sends `ProgramImproved` and `ProgramsEnded` instead.
+to request a state. Search → supervisor: `ImprovementMessage`, `StateMessage`, `ProgressMessage`, and at the end `EndMessage` or
+`RefusalMessage`; a search over programs sends `ProgramImprovementMessage` and `ProgramEndMessage` instead.
 
 The supervisor checks what it receives (`parse`), since later methods run generated code in the same place.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from dressage.policies.kinds import PolicySpec
@@ -133,7 +133,7 @@ class ProgramSearchTask:
 
 
 @dataclass(frozen=True)
-class Improved:
+class ImprovementMessage:
     """A candidate that is better than all before it."""
 
     evaluated: int
@@ -142,7 +142,7 @@ class Improved:
 
 
 @dataclass(frozen=True)
-class ProgramImproved:
+class ProgramImprovementMessage:
     """A program that is better than all before it."""
 
     evaluated: int
@@ -151,7 +151,7 @@ class ProgramImproved:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StateMessage:
     """The state between two blocks of candidates.
 
     :param state: as `Search.state` gives it.
@@ -165,7 +165,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Alive:
+class ProgressMessage:
     """The search makes progress."""
 
     evaluated: int
@@ -173,7 +173,7 @@ class Alive:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndMessage:
     """The search is over.
 
     :param improvements: number and score of each.
@@ -187,7 +187,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class ProgramsEnded:
+class ProgramEndMessage:
     """The search over programs is over.
 
     :param episodes: played by the engine, those that it gave up included.
@@ -203,17 +203,23 @@ class ProgramsEnded:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusalMessage:
     """The search is impossible; another attempt would end in the same way."""
 
     reason: str
     message: str
 
 
-SearchMessage = Improved | ProgramImproved | Stored | Alive | Ended | ProgramsEnded | Refused
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Improved, ProgramImproved, Stored, Alive, Ended, ProgramsEnded, Refused)
-}
+SearchMessage = (
+    ImprovementMessage
+    | ProgramImprovementMessage
+    | StateMessage
+    | ProgressMessage
+    | EndMessage
+    | ProgramEndMessage
+    | RefusalMessage
+)
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(SearchMessage)}
 
 
 def to_dict(message: SearchMessage) -> dict[str, Any]:

@@ -24,10 +24,10 @@ def search(channel: Channel) -> None:
     try:
         result = _train(task, running) if task.algorithm in BASELINES else _search(task, running, request["state"])
     except InvalidArgument as error:
-        running.send(messages.Refused(error.reason, error.message))
+        running.send(messages.RefusalMessage(error.reason, error.message))
         return
     running.send(
-        messages.Ended(
+        messages.EndMessage(
             evaluated=result.evaluated,
             env_steps=result.env_steps,
             best_score=result.best_score,
@@ -44,7 +44,7 @@ def _search(task: messages.SearchTask, running: Running, state: dict[str, Any] |
         running.note(engine)
         while not engine.done:
             for better in engine.advance():
-                _improved(running, better)
+                _send_improvement(running, better)
             running.boundary(engine)
         return engine.progress
 
@@ -52,9 +52,12 @@ def _search(task: messages.SearchTask, running: Running, state: dict[str, Any] |
 def _train(task: messages.SearchTask, running: Running) -> Progress:
     with BaselineSearch(task, tick=running.tick) as baseline:
         running.note(baseline)
-        baseline.run(improved=lambda better: _improved(running, better), boundary=lambda: running.boundary(baseline))
+        baseline.run(
+            on_improvement=lambda better: _send_improvement(running, better),
+            boundary=lambda: running.boundary(baseline),
+        )
         return baseline.progress
 
 
-def _improved(running: Running, better: Improvement) -> None:
-    running.send(messages.Improved(better.evaluated, better.score, better.parameters))
+def _send_improvement(running: Running, better: Improvement) -> None:
+    running.send(messages.ImprovementMessage(better.evaluated, better.score, better.parameters))

@@ -21,25 +21,25 @@ def search(channel: Channel) -> None:
     request = channel.recv(timeout=_REQUEST_SECONDS)
     running = Running(channel, checkpoint_seconds=float(request["checkpoint_seconds"]))
 
-    def improved(better: BetterProgram) -> None:
-        running.send(messages.ProgramImproved(better.evaluated, better.score, better.program))
+    def send_improvement(better: BetterProgram) -> None:
+        running.send(messages.ProgramImprovementMessage(better.evaluated, better.score, better.program))
 
     try:
         with ProgramSearch(messages.ProgramSearchTask.from_dict(request["task"]), tick=running.tick) as engine:
             if request["state"] is not None:
                 engine.restore(request["state"])
                 for better in engine.progress.improvements:
-                    improved(better)  # a report of the interrupted attempt may have been lost
+                    send_improvement(better)  # a report of the interrupted attempt may have been lost
             running.note(engine)
             while not engine.done:
-                engine.advance(improved=improved)
+                engine.advance(on_improvement=send_improvement)
                 running.boundary(engine)
     except (InvalidArgument, FailedPrecondition) as error:
-        running.send(messages.Refused(error.reason, error.message))
+        running.send(messages.RefusalMessage(error.reason, error.message))
         return
     progress, best = engine.progress, engine.progress.improvements[-1]
     running.send(
-        messages.ProgramsEnded(
+        messages.ProgramEndMessage(
             evaluated=progress.evaluated,
             episodes=progress.episodes,
             cache_hits=progress.cache_hits,

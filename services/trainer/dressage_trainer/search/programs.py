@@ -101,10 +101,10 @@ class ProgramSearch:
         """Whether the budget is spent or the target reached."""
         return self._search.finished
 
-    def advance(self, *, improved: Callable[[BetterProgram], None]) -> None:
+    def advance(self, *, on_improvement: Callable[[BetterProgram], None]) -> None:
         """Evaluate one more block of programs.
 
-        :param improved: called with each improvement.
+        :param on_improvement: called with each improvement.
         :raises InvalidArgument: for a start program that is nested too deeply.
         """
         begun = time.monotonic()
@@ -115,7 +115,7 @@ class ProgramSearch:
         ]
         self._improvements.clear()
         for one in better:
-            improved(one)
+            on_improvement(one)
         hits, episodes = (int(self._scorers.counts[index]) for index in (_HITS, _EPISODES))
         self.progress = ProgramProgress(
             self._search.programs,

@@ -51,7 +51,7 @@ class Running:
         self._checkpoint_seconds = checkpoint_seconds
         self._state: dict[str, Any] = {}
         self._evaluated = self._env_steps = 0
-        self._stored = self._reported = time.monotonic()
+        self._state_time = self._report_time = time.monotonic()
 
     def send(self, message: messages.SearchMessage) -> None:
         """Send a message to the supervisor."""
@@ -60,7 +60,7 @@ class Running:
     def boundary(self, engine: Engine) -> None:
         """Note the state between two blocks, and send it if it is due."""
         self.note(engine)
-        if time.monotonic() - self._stored >= self._checkpoint_seconds and not engine.done:
+        if time.monotonic() - self._state_time >= self._checkpoint_seconds and not engine.done:
             self._send_state(requested=False)
         self.tick()
 
@@ -73,9 +73,9 @@ class Running:
             pass
         else:
             self._send_state(requested=True)
-        if time.monotonic() - self._reported >= _ALIVE_SECONDS:
-            self._reported = time.monotonic()
-            self.send(messages.Alive(self._evaluated, self._env_steps))
+        if time.monotonic() - self._report_time >= _ALIVE_SECONDS:
+            self._report_time = time.monotonic()
+            self.send(messages.ProgressMessage(self._evaluated, self._env_steps))
 
     def note(self, engine: Engine) -> None:
         """Note the state between two blocks."""
@@ -83,5 +83,5 @@ class Running:
         self._evaluated, self._env_steps = engine.progress.evaluated, engine.progress.env_steps
 
     def _send_state(self, *, requested: bool) -> None:
-        self._stored = time.monotonic()
-        self.send(messages.Stored(self._state, self._evaluated, self._env_steps, requested))
+        self._state_time = time.monotonic()
+        self.send(messages.StateMessage(self._state, self._evaluated, self._env_steps, requested))

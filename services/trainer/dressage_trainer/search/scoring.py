@@ -35,7 +35,7 @@ class Scores:
     lengths: Array
 
     @classmethod
-    def joined(cls, parts: Sequence[Scores]) -> Scores:
+    def concatenate(cls, parts: Sequence[Scores]) -> Scores:
         """Return the candidates of all parts, in order."""
         return cls(np.concatenate([part.returns for part in parts]), np.concatenate([part.lengths for part in parts]))
 
@@ -66,7 +66,7 @@ class StockScorer:
         self._local = threading.local()
 
     def score(self, parameters: Array) -> Scores:
-        return Scores.joined([self.confirm(vector) for vector in parameters])
+        return Scores.concatenate([self.confirm(vector) for vector in parameters])
 
     def confirm(self, parameters: Array) -> Scores:
         if not hasattr(self._local, "player"):

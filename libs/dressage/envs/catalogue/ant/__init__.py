@@ -14,7 +14,7 @@ from dressage.envs.fields import (
 )
 from dressage.envs.free_body import free_components, free_root
 from dressage.envs.layout import Layout
-from dressage.envs.namespace import clipped, library_of, never
+from dressage.envs.namespace import clip_to, library_of, never
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import (
     Draws,
@@ -69,7 +69,7 @@ class Ant(Task):
 
     def observation(self, raw: Raw) -> Array:
         qpos, qvel, forces = raw["qpos"], raw["qvel"], raw["cfrc_ext"][:, 1:]
-        forces = clipped(forces, _CONTACT_CLIP).reshape(len(qpos), -1)
+        forces = clip_to(forces, _CONTACT_CLIP).reshape(len(qpos), -1)
         observation: Array = library_of(qpos).concatenate((qpos[:, 2:], qvel, forces), axis=1)
         return observation
 
@@ -81,7 +81,7 @@ class Ant(Task):
         healthy = (low <= qpos[:, 2]) & (qpos[:, 2] <= high) & finite
         forward = _velocity(before, after, time_step)[:, 0]
         survive = healthy * _HEALTHY_REWARD
-        forces = clipped(after["cfrc_ext"], _CONTACT_CLIP).reshape(len(qpos), -1)
+        forces = clip_to(after["cfrc_ext"], _CONTACT_CLIP).reshape(len(qpos), -1)
         effort, contact = control_cost(action, self.control_weight), _CONTACT_COST * (forces * forces).sum(axis=1)
         reward = (forward + survive) - (effort + contact)
         terminated = ~healthy if rules.terminate_when_unhealthy else never(reward)

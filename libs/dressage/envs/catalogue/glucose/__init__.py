@@ -32,7 +32,7 @@ def make(env_id: str, steps: int | None) -> Any:
     import gymnasium
     from simglucose.envs import T1DSimGymnaisumEnv
 
-    class Seeded(T1DSimGymnaisumEnv):  # type: ignore[misc]
+    class SeededEnv(T1DSimGymnaisumEnv):  # type: ignore[misc]
         """Meals and the sensor's noise follow the seed of `reset`; the package draws them when it is made."""
 
         def __init__(self, seed: int | None = None) -> None:
@@ -43,4 +43,4 @@ def make(env_id: str, steps: int | None) -> Any:
                 self.__init__(seed % 2**31)  # type: ignore[misc]
             return super().reset(seed=seed)
 
-    return gymnasium.wrappers.TimeLimit(Seeded(), max_episode_steps=steps or _STEPS)
+    return gymnasium.wrappers.TimeLimit(SeededEnv(), max_episode_steps=steps or _STEPS)

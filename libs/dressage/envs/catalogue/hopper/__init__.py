@@ -63,8 +63,8 @@ class Hopper(Task):
     def outcome(self, before: Raw, after: Raw, action: Array, *, time_step: float, rules: Rules) -> Outcome:
         qpos, qvel = after["qpos"], after["qvel"]
         height, angle = qpos[:, 1], qpos[:, 2]
-        bounded = (abs(qpos[:, 2:]) < _HEALTHY_STATE).all(axis=1) & (abs(qvel) < _HEALTHY_STATE).all(axis=1)
-        healthy = (height > _HEALTHY_HEIGHT) & (abs(angle) < _HEALTHY_ANGLE) & bounded
+        within_bounds = (abs(qpos[:, 2:]) < _HEALTHY_STATE).all(axis=1) & (abs(qvel) < _HEALTHY_STATE).all(axis=1)
+        healthy = (height > _HEALTHY_HEIGHT) & (abs(angle) < _HEALTHY_ANGLE) & within_bounds
         velocity = column_rate(before, after, 0, time_step)
         survive, cost = healthy * _HEALTHY_REWARD, control_cost(action, self.control_weight)
         reward = (velocity + survive) - cost

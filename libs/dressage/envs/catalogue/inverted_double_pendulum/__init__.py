@@ -5,7 +5,7 @@ from __future__ import annotations
 from dressage.envs.cards import Field, ObservationComponent
 from dressage.envs.fields import BoundField, body_fields, observation_field, scalar, time_field
 from dressage.envs.layout import Layout
-from dressage.envs.namespace import clipped, library_of
+from dressage.envs.namespace import clip_to, library_of
 from dressage.envs.state import Array, Raw
 from dressage.envs.tasks.base import Draws, Outcome, Rules, Task, normal_velocity_start
 
@@ -37,8 +37,8 @@ class InvertedDoublePendulum(Task):
     def observation(self, raw: Raw) -> Array:
         qpos, qvel = raw["qpos"], raw["qvel"]
         xp, angles = library_of(qpos), qpos[:, 1:]
-        forces = clipped(raw["qfrc_constraint"][:, :1], _CLIP)
-        parts = (qpos[:, :1], xp.sin(angles), xp.cos(angles), clipped(qvel, _CLIP), forces)
+        forces = clip_to(raw["qfrc_constraint"][:, :1], _CLIP)
+        parts = (qpos[:, :1], xp.sin(angles), xp.cos(angles), clip_to(qvel, _CLIP), forces)
         observation: Array = xp.concatenate(parts, axis=1)
         return observation
 

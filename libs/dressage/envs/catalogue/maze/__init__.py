@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dressage.envs.plain import PlainEnvironment, choice, common_fields, derived, number_of, one_hot
+from dressage.envs.plain import PlainEnvironment, choice, common_fields, derived_field, number_of, one_hot
 
 _SIZE, _CELLS = 3, 9
 
@@ -29,8 +29,10 @@ _MAZE = PlainEnvironment(
     bound=(
         *common_fields(_CELLS, 1.0, stock=False),
         number_of("cell", "number of the cell on which the agent is, row by row from 0"),
-        derived("row", "1", "row of that cell, 0 = top", lambda observed: observed.argmax(axis=1) // _SIZE * 1.0),
-        derived("column", "1", "column of that cell, 0 = left", lambda observed: observed.argmax(axis=1) % _SIZE * 1.0),
+        derived_field("row", "1", "row of that cell, 0 = top", lambda observed: observed.argmax(axis=1) // _SIZE * 1.0),
+        derived_field(
+            "column", "1", "column of that cell, 0 = left", lambda observed: observed.argmax(axis=1) % _SIZE * 1.0
+        ),
     ),
 )
 

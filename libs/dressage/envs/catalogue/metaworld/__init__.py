@@ -67,7 +67,7 @@ def make(env_id: str, steps: int | None) -> Any:
     import gymnasium
     from metaworld import env_dict
 
-    class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    class SeededEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Goals follow the seed of `reset`: Meta-World draws them when the environment is made."""
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -79,5 +79,5 @@ def make(env_id: str, steps: int | None) -> Any:
     inner = env_dict.ALL_V3_ENVIRONMENTS_GOAL_OBSERVABLE[f"{task}-goal-observable"](seed=0)
     inner._freeze_rand_vec, inner.seeded_rand_vec = False, True
     inner.max_path_length = 10**9  # the time limit below ends the episode, without an error
-    limited = gymnasium.wrappers.TimeLimit(Seeded(inner), max_episode_steps=steps or _STEPS)
+    limited = gymnasium.wrappers.TimeLimit(SeededEnv(inner), max_episode_steps=steps or _STEPS)
     return report_success(limited, "success", ever=True)

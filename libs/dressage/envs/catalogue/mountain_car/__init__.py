@@ -5,7 +5,7 @@ from __future__ import annotations
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.fields import BoundField
 from dressage.envs.namespace import library_of
-from dressage.envs.plain import PlainEnvironment, choice, column, common_fields, derived
+from dressage.envs.plain import PlainEnvironment, choice, column, common_fields, derived_field
 from dressage.envs.state import Array
 
 FRAMES = 30
@@ -31,7 +31,7 @@ def fields() -> tuple[BoundField, ...]:
         *common_fields(2, 1 / FRAMES, stock=True),
         column("position", "1", "position of the car along x, positive = right", 0),
         column("velocity", "1/step", "velocity of the car along x, positive = right", 1),
-        derived("height", "1", "height of the track under the car, 0.1 at the bottom to 1 at the top", _height),
+        derived_field("height", "1", "height of the track under the car, 0.1 at the bottom to 1 at the top", _height),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dressage.envs.cards import ObservationComponent
 from dressage.envs.namespace import library_of
-from dressage.envs.plain import PlainEnvironment, choice, column, common_fields, derived
+from dressage.envs.plain import PlainEnvironment, choice, column, common_fields, derived_field
 from dressage.envs.state import Array
 
 _BOARDS = 7
@@ -63,7 +63,7 @@ def _world(board: int) -> PlainEnvironment:
             *common_fields(len(components), 1.0, stock=False),
             column("row", "1", "row of the agent's cell, 0 = top", 0),
             column("column", "1", "column of the agent's cell, 0 = left", 1),
-            derived("code", "1", "code of the agent's cell", code),
+            derived_field("code", "1", "code of the agent's cell", code),
         ),
     )
 

@@ -43,7 +43,7 @@ def make(env_id: str, steps: int | None) -> Any:
     os.environ["LIBSUMO_AS_TRACI"] = "1"  # in this process, because it may start no other
     import sumo_rl
 
-    class Seeded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    class SeededEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         """SUMO takes a seed of 31 bits."""
 
         def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -62,4 +62,4 @@ def make(env_id: str, steps: int | None) -> Any:
         num_seconds=10**6,
         sumo_warnings=False,
     )
-    return gymnasium.wrappers.TimeLimit(Seeded(inner), max_episode_steps=steps or _STEPS)
+    return gymnasium.wrappers.TimeLimit(SeededEnv(inner), max_episode_steps=steps or _STEPS)

@@ -77,7 +77,7 @@ class PackBatch:
         reply = self._ask({"do": "reset", "seed": seed}, seconds=_START_SECONDS)
         self._elapsed[:] = 0
         observation = self._observation(reply, "observation")
-        self._state = self._seen(observation, self._fields(reply, "fields"))
+        self._state = self._make_state(observation, self._fields(reply, "fields"))
         return observation
 
     def state(self) -> State:
@@ -97,10 +97,10 @@ class PackBatch:
         self.divergences += int(faulty.sum())
         self._elapsed += 1
         final = self._observation(reply, "final_observation")
-        next_state = self._seen(final, self._fields(reply, "final_fields"))
+        next_state = self._make_state(final, self._fields(reply, "final_fields"))
         self._elapsed[terminated | truncated] = 0
         observation = self._observation(reply, "observation")
-        self._state = self._seen(observation, self._fields(reply, "fields"))
+        self._state = self._make_state(observation, self._fields(reply, "fields"))
         return BatchStep(observation.copy(), final.copy(), reward, terminated, truncated, before, next_state)
 
     def snapshot(self) -> dict[str, Array]:
@@ -118,7 +118,7 @@ class PackBatch:
         self.divergences = int(snapshot["divergences"])
         self._begin()
 
-    def _seen(self, observation: Array, fields: Mapping[str, Array]) -> State:
+    def _make_state(self, observation: Array, fields: Mapping[str, Array]) -> State:
         raw = {"observed": observation, "steps": self._elapsed.astype(np.float64), **fields}
         return State(raw=raw, functions=self._functions)
 

@@ -12,10 +12,10 @@ _OURS = ("observation", "time")
 
 def bound_fields(card: EnvironmentCard) -> list[BoundField]:
     """Return the fields: those of the observation, and each other one as the array of its name."""
-    return [*observed_fields(card), *(_named(entry) for entry in card.fields if entry.name not in _OURS)]
+    return [*observed_fields(card), *(_bind(entry) for entry in card.fields if entry.name not in _OURS)]
 
 
-def _named(field: Field) -> BoundField:
+def _bind(field: Field) -> BoundField:
     def read(raw: Raw) -> Array:
         return raw[field.name]
 

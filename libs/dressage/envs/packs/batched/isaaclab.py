@@ -15,7 +15,7 @@ import numpy as np
 
 from dressage.envs.cards import Field
 from dressage.envs.packs.batched.isaac_camera import Camera, tensor_of
-from dressage.envs.packs.batched.protocol import Facts, Result, Seen
+from dressage.envs.packs.batched.protocol import Facts, Result, VisibleState
 from dressage.envs.state import Array
 
 _GROUP = "policy"
@@ -66,7 +66,7 @@ class IsaacSimulator:
             self._env: Any = gymnasium.make(env_id, cfg=config, disable_env_checker=True).unwrapped
             self._managed = hasattr(self._env, "reward_manager")
             self._readers = self._fields()
-            self._at_reward: Seen | None = None
+            self._at_reward: VisibleState | None = None
             self._hook()
 
     def _hook(self) -> None:
@@ -74,9 +74,9 @@ class IsaacSimulator:
         owner, name = (self._env.reward_manager, "compute") if self._managed else (self._env, "_get_rewards")
         stock: Callable[..., Any] = getattr(owner, name)
 
-        def compute(*arguments: Any, **given: Any) -> Any:
-            reward = stock(*arguments, **given)
-            self._at_reward = Seen(_numbers(self._policy(self._observe())), self._read())
+        def compute(*arguments: Any, **keywords: Any) -> Any:
+            reward = stock(*arguments, **keywords)
+            self._at_reward = VisibleState(_numbers(self._policy(self._observe())), self._read())
             return reward
 
         setattr(owner, name, compute)
@@ -154,14 +154,14 @@ class IsaacSimulator:
     def step(self, actions: Array) -> Result:
         import torch
 
-        given = torch.as_tensor(actions, dtype=torch.float32, device=self._device)
-        _, reward, terminated, timeouts, _ = self._env.step(given)
+        tensor = torch.as_tensor(actions, dtype=torch.float32, device=self._device)
+        _, reward, terminated, timeouts, _ = self._env.step(tensor)
         assert self._at_reward is not None, "the task computes its rewards elsewhere"
         ended, late = (flag.cpu().numpy().astype(bool) for flag in (terminated, timeouts))
         return Result(self._at_reward, _numbers(reward), ended, late, restarted=ended | late)
 
-    def seen(self) -> Seen:
-        return Seen(_numbers(self._policy(self._env.obs_buf)), self._read())
+    def visible_state(self) -> VisibleState:
+        return VisibleState(_numbers(self._policy(self._env.obs_buf)), self._read())
 
     def spoil(self, row: int) -> None:
         articulation = next(iter(self._env.scene.articulations.values()))

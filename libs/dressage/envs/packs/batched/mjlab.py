@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dressage.envs.cards import Field
-from dressage.envs.packs.batched.protocol import Facts, Result, Seen
+from dressage.envs.packs.batched.protocol import Facts, Result, VisibleState
 from dressage.envs.state import Array
 
 _NO_PROGRAMS = {"IMAGEIO_FFMPEG_EXE": "ffmpeg", "GIT_PYTHON_REFRESH": "quiet"}
@@ -140,18 +140,18 @@ class MjlabSimulator:
     def step(self, actions: Array) -> Result:
         import torch
 
-        given = torch.as_tensor(actions, dtype=torch.float32, device=self._device)
-        observation, reward, terminated, timeouts, _ = self._env.step(given)
+        tensor = torch.as_tensor(actions, dtype=torch.float32, device=self._device)
+        observation, reward, terminated, timeouts, _ = self._env.step(tensor)
         return Result(
-            seen=Seen(_numbers(observation[self._group]), self._at_reward),
+            state=VisibleState(_numbers(observation[self._group]), self._at_reward),
             reward=_numbers(reward),
             terminated=terminated.cpu().numpy().copy(),
             truncated=timeouts.cpu().numpy().copy(),
             restarted=np.zeros(self.num_envs, dtype=bool),
         )
 
-    def seen(self) -> Seen:
-        return Seen(_numbers(self._env.obs_buf[self._group]), self._read())
+    def visible_state(self) -> VisibleState:
+        return VisibleState(_numbers(self._env.obs_buf[self._group]), self._read())
 
     def spoil(self, row: int) -> None:
         self._env.sim.data.qpos[row] = float("nan")

@@ -11,7 +11,7 @@ from dressage.envs.state import Array
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleState:
     """What is visible of N environments.
 
     :param observation: (N, D) float64.
@@ -41,14 +41,14 @@ def np_finite(array: Array) -> Array:
 class Result:
     """A step before any environment is restarted.
 
-    :param seen: the state in which the rewards were computed.
+    :param state: the state in which the rewards were computed.
     :param reward: (N,) the stock reward.
     :param terminated: (N,) bool.
     :param truncated: (N,) bool, by the time limit.
     :param restarted: (N,) bool: the simulator has restarted these already.
     """
 
-    seen: Seen
+    state: VisibleState
     reward: Array
     terminated: Array
     truncated: Array
@@ -96,7 +96,7 @@ class Simulator(Protocol):
         """Apply actions (N, A) for one time step."""
         ...
 
-    def seen(self) -> Seen:
+    def visible_state(self) -> VisibleState:
         """Return the current state, after restarts."""
         ...
 

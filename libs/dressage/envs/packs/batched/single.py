@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs.packs.batched.protocol import Facts, Seen
+from dressage.envs.packs.batched.protocol import Facts, VisibleState
 from dressage.envs.packs.batched.stepping import Stepper, make
 from dressage.envs.state import Array
 
@@ -28,7 +28,7 @@ class SingleEnv:
         size = sum(count for _, count in self.facts.observation)
         self.observation_space = spaces.Box(-np.inf, np.inf, (size,), np.float64)
         self.action_space = spaces.Box(-bound, bound, (len(self.facts.action),), np.float32)
-        self._final: Seen | None = None
+        self._final: VisibleState | None = None
 
     def fields(self) -> dict[str, Array]:
         """Return the fields of the present state, of a last one before its restart, each (...)."""
@@ -44,7 +44,7 @@ class SingleEnv:
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Apply an action; an ended episode has its own last observation."""
         result, _, _ = self._stepper.step(np.asarray(action)[None])
-        self._final = result.seen
+        self._final = result.state
         ended = (bool(result.terminated[0]), bool(result.truncated[0]))
         return self._final.observation[0].copy(), float(result.reward[0]), *ended, {}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dressage.envs.packs.batched.protocol import Facts, Result, Seen, Simulator, simulator_arguments
+from dressage.envs.packs.batched.protocol import Facts, Result, Simulator, VisibleState, simulator_arguments
 from dressage.envs.packs.process import DEVICE
 from dressage.envs.packs.registry import PACKS
 from dressage.envs.state import Array
@@ -82,24 +82,24 @@ class Stepper:
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
-        self._last: Seen | None = None
+        self._last: VisibleState | None = None
 
-    def reset(self, seed: int) -> Seen:
+    def reset(self, seed: int) -> VisibleState:
         """Restart everything; return what is seen.
 
         :param seed: of all random streams.
         """
         self.simulator.reset(seed)
-        self._last = self.simulator.seen()
+        self._last = self.simulator.visible_state()
         return self._last
 
-    def restart(self, rows: Array) -> Seen:
+    def restart(self, rows: Array) -> VisibleState:
         """Restart the environments of these numbers; return what is seen of all."""
         self.simulator.restart(rows)
-        self._last = self.simulator.seen()
+        self._last = self.simulator.visible_state()
         return self._last
 
-    def step(self, actions: Array) -> tuple[Result, Array, Seen]:
+    def step(self, actions: Array) -> tuple[Result, Array, VisibleState]:
         """Apply actions.
 
         :param actions: (N, A).
@@ -108,28 +108,28 @@ class Stepper:
         assert self._last is not None, "reset comes first"
         refused: Array = ~np.asarray(np.isfinite(actions).all(axis=1))
         done = self.simulator.step(np.where(refused[:, None], 0.0, actions).astype(np.float32))
-        faulty = refused | ~done.seen.finite() | ~np.isfinite(done.reward)
-        result = _contained(done, faulty, self._last)
+        faulty = refused | ~done.state.finite() | ~np.isfinite(done.reward)
+        result = _contain_faults(done, faulty, self._last)
         pending = np.flatnonzero((result.terminated | result.truncated) & ~(done.restarted & ~faulty))
         if len(pending):
             self.simulator.restart(pending)
-        seen = self.simulator.seen()
-        self._last = seen
-        return result, faulty, seen
+        state = self.simulator.visible_state()
+        self._last = state
+        return result, faulty, state
 
 
-def _contained(done: Result, faulty: Array, last: Seen) -> Result:
+def _contain_faults(done: Result, faulty: Array, last: VisibleState) -> Result:
     if not faulty.any():
         return done
 
-    def repaired(now: Array, before: Array) -> Array:
+    def repair(now: Array, before: Array) -> Array:
         now = np.array(now)
         now[faulty] = before[faulty]
         return now
 
-    fields = {name: repaired(value, last.fields[name]) for name, value in done.seen.fields.items()}
+    fields = {name: repair(value, last.fields[name]) for name, value in done.state.fields.items()}
     return Result(
-        seen=Seen(repaired(done.seen.observation, last.observation), fields),
+        state=VisibleState(repair(done.state.observation, last.observation), fields),
         reward=np.where(faulty, 0.0, done.reward),
         terminated=done.terminated & ~faulty,
         truncated=done.truncated | faulty,
@@ -165,14 +165,14 @@ def _reply(stepper: Stepper, request: Mapping[str, Any]) -> dict[str, Any]:
         case "restart":
             return _visible(stepper.restart(np.asarray(request["rows"])))
         case "step":
-            result, faulty, seen = stepper.step(np.asarray(request["actions"], np.float64))
+            result, faulty, state = stepper.step(np.asarray(request["actions"], np.float64))
             return {
-                **_visible(seen),
+                **_visible(state),
                 "reward": result.reward,
                 "terminated": result.terminated,
                 "truncated": result.truncated,
                 "faulty": faulty,
-                **{f"final_{name}": value for name, value in _visible(result.seen).items()},
+                **{f"final_{name}": value for name, value in _visible(result.state).items()},
             }
         case "spoil":
             stepper.simulator.spoil(int(request["row"]))
@@ -180,5 +180,5 @@ def _reply(stepper: Stepper, request: Mapping[str, Any]) -> dict[str, Any]:
     raise ValueError(f"unknown request {request['do']!r}")
 
 
-def _visible(seen: Seen) -> dict[str, Any]:
-    return {"observation": seen.observation, "fields": dict(seen.fields)}
+def _visible(state: VisibleState) -> dict[str, Any]:
+    return {"observation": state.observation, "fields": dict(state.fields)}

@@ -61,9 +61,9 @@ def write(path: Path, tasks: Sequence[Task], version: str) -> None:
     path.write_text(json.dumps({"isaaclab": version, "tasks": entries}, indent=1) + "\n", "utf-8")
 
 
-def differences(live: Sequence[Task], known: Sequence[Task]) -> list[str]:
+def differences(live: Sequence[Task], registry_tasks: Sequence[Task]) -> list[str]:
     """Return a line for each task that was added, removed or changed since the registry was written."""
-    before, now = {task.id: task for task in known}, {task.id: task for task in live}
+    before, now = {task.id: task for task in registry_tasks}, {task.id: task for task in live}
     lines = [f"new: {name}" for name in sorted(now.keys() - before.keys())]
     lines += [f"gone: {name}" for name in sorted(before.keys() - now.keys())]
     changed = [name for name in sorted(now.keys() & before.keys()) if now[name] != before[name]]

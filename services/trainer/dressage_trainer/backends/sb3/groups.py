@@ -110,7 +110,7 @@ class Sb3Group:
         self.stops: list[Stop] = []
         h, spec = member.hyperparameters, setup.spec
         self._batch = self._new_batch(make_batch)
-        self._env = self._rewarded()
+        self._env = self._make_env()
         self._normalizer: Any = StoppingNormalizer(
             self._env,
             norm_obs=h.normalize_observation,
@@ -141,7 +141,7 @@ class Sb3Group:
         check_actions(self._algorithm, batch)
         return seen_by_networks(batch, self._member.hyperparameters)
 
-    def _rewarded(self) -> RewardedVecEnv:
+    def _make_env(self) -> RewardedVecEnv:
         setup, h = self._setup, self._member.hyperparameters
         reward = WatchedReward(setup.module, setup.card, h.num_envs, on_not_finite="return")
         return RewardedVecEnv(
@@ -254,7 +254,7 @@ class Sb3Group:
             normalize_observation=h.normalize_observation,
             epsilon=EPSILON,
             clip=h.observation_clip,
-            environment_options=dict(self._setup.options.given()),
+            environment_options=dict(self._setup.options.overrides()),
             statistics={
                 "obs_count": float(count),
                 "return_mean": float(returns.mean),
@@ -297,7 +297,7 @@ class Sb3Group:
         return {
             "model": np.frombuffer(file.getvalue(), np.uint8),
             "state": np.frombuffer(rest.getvalue(), np.uint8),
-            "metrics": self._metrics.packed(),
+            "metrics": self._metrics.to_bytes(),
             **{f"env/{name}": value for name, value in self._env.snapshot().items()},
             **models.replay_arrays(self._model),
         }
@@ -309,7 +309,7 @@ class Sb3Group:
     def restore(self, arrays: Arrays) -> None:
         """Continue from a snapshot. This unpickles, so call it inside the sandbox only."""
         model = io.BytesIO(np.asarray(arrays["model"], np.uint8).tobytes())
-        self._model = models.loaded(self._model, model, self._normalizer, buffer=self._buffer_size(arrays))
+        self._model = models.load_model(self._model, model, self._normalizer, buffer=self._buffer_size(arrays))
         rest = io.BytesIO(np.asarray(arrays["state"], np.uint8).tobytes())
         state = torch.load(rest, weights_only=False)
         self._streams.torch, self._streams.numpy, self._streams.python = state["streams"]
@@ -326,9 +326,9 @@ class Sb3Group:
     def _buffer_size(self, arrays: Arrays) -> int:
         """Return the size of SAC's replay buffer: what the run needs, and at least what was stored (by a longer run)."""
         h = self._member.hyperparameters
-        stored = len(arrays.get("replay/rewards", ())) * h.num_envs
+        transitions = len(arrays.get("replay/rewards", ())) * h.num_envs
         needed = h.buffer_size(self._setup.spec.last_step) if isinstance(h, SacHyperparameters) else 0
-        return max(needed, stored)
+        return max(needed, transitions)
 
     def _open_metrics(self, earlier: bytes) -> None:
         folder = self._setup.root / "members" / self._member.name

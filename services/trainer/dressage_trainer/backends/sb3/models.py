@@ -77,7 +77,7 @@ def _ppo(h: Hyperparameters, env: VecEnv, *, seed: int) -> BaseAlgorithm:
     )
 
 
-def loaded(model: BaseAlgorithm, file: io.BytesIO, env: VecEnv, *, buffer: int) -> BaseAlgorithm:
+def load_model(model: BaseAlgorithm, file: io.BytesIO, env: VecEnv, *, buffer: int) -> BaseAlgorithm:
     """Load the model of a file in place of a new one, which must not be used afterwards.
 
     :param buffer: SAC: size of the replay buffer, whatever it was in the file; it is empty.
@@ -110,9 +110,9 @@ def fill_replay(model: BaseAlgorithm, arrays: Mapping[str, np.ndarray]) -> None:
     (place, full), filled = arrays["replay/place"], len(arrays[f"replay/{_REPLAY[0]}"])
     grown = bool(full) and filled < buffer.buffer_size
     for name in _REPLAY:
-        stored = arrays[f"replay/{name}"]
+        rows = arrays[f"replay/{name}"]
         # In a larger buffer the oldest comes first, and the newest is followed by free places.
-        getattr(buffer, name)[:filled] = np.roll(stored, -int(place), axis=0) if grown else stored
+        getattr(buffer, name)[:filled] = np.roll(rows, -int(place), axis=0) if grown else rows
     buffer.pos, buffer.full = (filled, False) if grown else (int(place), bool(full))
 
 

@@ -63,9 +63,9 @@ class Space:
         shape = (count, self.size)
         if self.choices:
             return rng.integers(self.choices, size=shape).astype(np.float64)
-        return self.stored(rng.standard_normal(shape) * scale)
+        return self.to_policy_precision(rng.standard_normal(shape) * scale)
 
-    def stored(self, values: Array) -> Array:
+    def to_policy_precision(self, values: Array) -> Array:
         """Return real numbers as policies store them: within the limit, in single precision."""
         single = np.asarray(values).astype(np.float32)
         if self.limit:

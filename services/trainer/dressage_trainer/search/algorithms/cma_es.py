@@ -74,7 +74,7 @@ class CmaEs(Generational):
         if self._strategy.countiter and self._strategy.stop():
             self._next_run()
         self._solutions = self._strategy.ask()
-        return self._space.stored(np.array(self._solutions))
+        return self._space.to_policy_precision(np.array(self._solutions))
 
     def _learn(self, scores: list[float]) -> None:
         costs = -np.asarray(scores)

@@ -46,7 +46,7 @@ class HillClimb(Generational):
             return self._space.draw(self._rng, OFFSPRING, self._scale)
         mutations = np.repeat(self._incumbent[None], OFFSPRING, axis=0)
         if not self._space.choices:
-            return self._space.stored(mutations + self._rng.standard_normal(mutations.shape) * self._step)
+            return self._space.to_policy_precision(mutations + self._rng.standard_normal(mutations.shape) * self._step)
         rows, entries = np.arange(OFFSPRING), self._rng.integers(self._space.size, size=OFFSPRING)
         # Adding 1 to choices - 1, modulo the choices, gives each of the other actions with equal probability.
         shift = self._rng.integers(1, self._space.choices, size=OFFSPRING)
