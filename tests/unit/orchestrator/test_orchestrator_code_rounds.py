@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 SOURCES = st.sampled_from(["a = 1\n", "b = 2\n", "c = 3\n", "class Policy:\n    pass\n"])
 RETURNS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=4).map(tuple)
-FAILED = st.builds(lambda source: Candidate(source, "model").failed("POLICY_RAISED", "no"), SOURCES)
+FAILED = st.builds(lambda source: Candidate(source, "model").with_failure("POLICY_RAISED", "no"), SOURCES)
 WAITING = st.builds(Candidate, SOURCES, st.just("model"))
 PLAYED = st.builds(lambda source, returns: Candidate(source, "model", returns=returns), SOURCES, RETURNS)
 ANY = st.lists(st.one_of(FAILED, WAITING, PLAYED), max_size=8)

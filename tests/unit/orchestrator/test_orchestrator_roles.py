@@ -72,7 +72,7 @@ class Provider:
         self.pauses.append(seconds)
 
     async def report(self, error: DressageError, wait: Wait) -> None:
-        self.reports.append((error.reason, wait.pause, wait.left))
+        self.reports.append((error.reason, wait.pause, wait.seconds_left))
 
     def run(self, seconds: float, *, queue_seconds: float = 0.0) -> agent_pb.TaskResult:
         call = with_cost_of_all(self.call)

@@ -15,7 +15,7 @@ from dressage.contracts import RewardError
 from dressage.errors import ResourceExhausted
 from dressage.sandbox.process import Exit
 from dressage_trainer.assignments.delivery import StagedCheckpoint
-from dressage_trainer.assignments.learner_process import died
+from dressage_trainer.assignments.learner_process import exit_result
 from dressage_trainer.evaluation.evaluator_pool import EVALUATOR
 from dressage_trainer.messages import (
     CheckpointMessage,
@@ -287,21 +287,21 @@ async def test_a_checkpoint_cannot_answer_a_request_before_it_is_made(tmp_path: 
 
 
 def test_a_sandbox_limit_blames_the_code_and_a_crash_the_machine():
-    bound = died(Exit("killed", -signal.SIGKILL, "it filled its scratch folder", "", bound=True))
+    bound = exit_result(Exit("killed", -signal.SIGKILL, "it filled its scratch folder", "", bound=True))
     assert bound.failure.cause == Failure.CAUSE_GENERATED_CODE and bound.failure.failure.reason == "SANDBOX_LIMIT"
     for number in (signal.SIGSEGV, signal.SIGKILL):
-        crashed = died(Exit("killed", -number, "it was ended", ""))
+        crashed = exit_result(Exit("killed", -number, "it was ended", ""))
         assert crashed.failure.cause == Failure.CAUSE_INFRASTRUCTURE
-    killed = died(Exit("killed", -signal.SIGKILL, "it was ended by SIGKILL", "")).failure
+    killed = exit_result(Exit("killed", -signal.SIGKILL, "it was ended by SIGKILL", "")).failure
     assert (killed.failure.reason, killed.cause) == ("OOM_KILLED", Failure.CAUSE_INFRASTRUCTURE)
     assert "resources.limits.memory" in killed.failure.remedy
-    assert died(None).failure.cause == Failure.CAUSE_INFRASTRUCTURE
+    assert exit_result(None).failure.cause == Failure.CAUSE_INFRASTRUCTURE
 
 
 def test_out_of_memory_blames_the_code_except_with_replay_buffers():
     ended = Exit("memory", -signal.SIGKILL, "it used more than 8 GiB", "", bound=True)
-    assert died(ended, "ppo").failure.cause == Failure.CAUSE_GENERATED_CODE
-    of_sac = died(ended, "sac").failure
+    assert exit_result(ended, "ppo").failure.cause == Failure.CAUSE_GENERATED_CODE
+    of_sac = exit_result(ended, "sac").failure
     assert of_sac.cause == Failure.CAUSE_ASSIGNMENT and "fewer members or steps" in of_sac.failure.message
 
 

@@ -154,8 +154,10 @@ def _is_superseded(tx: Transaction, row: AssignmentRow, report: work.Report) -> 
         case "member":
             return bool(report.member.policy) and report.member.env_step != steps.get(report.member.member, 0)
         case "result":
-            unfinished = [m for m in assignments.members(tx, row.name) if not m.policy and not m.HasField("failure")]
-            return report.result.HasField("train") and bool(unfinished)
+            without_result = [
+                m for m in assignments.members(tx, row.name) if not m.policy and not m.HasField("failure")
+            ]
+            return report.result.HasField("train") and bool(without_result)
     return False
 
 
