@@ -71,6 +71,7 @@ from dressage_orchestrator.replicas import Replica
 from dressage_orchestrator.retention import Policy, Retention
 from dressage_orchestrator.service import Sessions
 from dressage_orchestrator.settings import Settings
+from dressage_orchestrator.watches import Watches
 
 RUN_SERVICE = "dressage.internal.v1.RunService"
 _RECONCILE_SECONDS = 5.0
@@ -132,6 +133,8 @@ async def _start(
     if settings.recover:
         await _start_workers(settings, launcher, parts, stack)
     stack.push_async_callback(parts.benchmarks.close)
+    queue = asyncio.create_task(parts.watches.follow_queue())
+    stack.push_async_callback(_cancelled, queue)
     gauges = asyncio.create_task(update_gauges(parts.database, methods=methods.names))
     stack.push_async_callback(_cancel, gauges)
     lock.announce(address)
@@ -150,6 +153,7 @@ class _Parts:
     runs: RunServicer
     server: GrpcServer
     notifier: Notifier
+    watches: Watches
     wakeups: Wakeups
     membership: _Membership | None
 
@@ -225,12 +229,23 @@ async def _assemble(
         workflows=workflows,
         launcher=lambda: controller.launcher,
     )
+    watches = Watches(service.read, notifier, database.queue)
     sessions = SessionServicer(
-        service, feedback, notifier, controller, pages, Pools(settings.default_pool, local, pools)
+        service, feedback, watches, controller, pages, Pools(settings.default_pool, local, pools)
     )
     server = _server(settings, engine, notifier, service, sessions, benchmarks, retention, runs, principals, pages)
     return _Parts(
-        database, controller, workflows, benchmarks, retention, runs, server, notifier, engine.wakeups, membership
+        database,
+        controller,
+        workflows,
+        benchmarks,
+        retention,
+        runs,
+        server,
+        notifier,
+        watches,
+        engine.wakeups,
+        membership,
     )
 
 

@@ -14,7 +14,7 @@ from dressage.client import AsyncClient, CallPolicy
 from dressage.local.connection import Connection
 from dressage.sdk import event_lines, picture, progress, texts
 from dressage.sdk.results import collect, rows
-from dressage_orchestrator.database import sessions, workflows
+from dressage_orchestrator.database import queue, sessions, workflows
 from dressage_orchestrator.database.engine import Database, sqlite_url
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -149,7 +149,7 @@ def test_sessions_start_in_order_and_never_more_than_the_limit(
             if action == "create":
                 count += 1
                 sessions.create(tx, f"s{count}", v1.SessionSpec(intent="run"))
-                workflows.enter(tx, f"s{count}")
+                queue.enter(tx, f"s{count}")
                 waiting.append(f"s{count}")
             elif action == "end" and running:
                 sessions.change(tx, running.pop(0), lambda entry: setattr(entry, "state", v1.SESSION_STATE_FAILED))

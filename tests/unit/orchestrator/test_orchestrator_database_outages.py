@@ -18,7 +18,7 @@ from dressage_orchestrator import gauges
 from dressage_orchestrator.api import runs as runs_api
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.database import benchmarks as rows
-from dressage_orchestrator.database import sessions, workflows
+from dressage_orchestrator.database import queue, sessions, workflows
 from dressage_orchestrator.database.engine import Database, DatabaseLost, Transaction
 from dressage_orchestrator.database.reports import Fence
 from dressage_orchestrator.launch import local
@@ -100,7 +100,7 @@ class NoWorkflows:
         pass
 
     def enqueue(self, tx: Transaction, session: str) -> list[tuple[str, int]]:
-        workflows.enter(tx, session)
+        queue.enter(tx, session)
         return workflows.admit(tx, 0)
 
     def start(self, session: str, epoch: int) -> None:

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
-from functools import partial
+from contextlib import aclosing
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import InvalidArgument, NotFound
 
-from dressage_orchestrator import resource_names, threads
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.api import gate, paging
 from dressage_orchestrator.api.pools import Pools
-from dressage_orchestrator.database import assignments, events, runs, sessions
+from dressage_orchestrator.database import assignments, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
 from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.lifecycle.lessons import lessons
-from dressage_orchestrator.notifications import Notifier
 from dressage_orchestrator.service import Sessions
+from dressage_orchestrator.watches import Watches
 
-_POLL_SECONDS = 2.0
-"""Seconds between two reads of a watch without a notification, while the session's place in the queue may change."""
-_REST_SECONDS = 30.0
-"""The same once it runs. Changes by other servers are found by `changes.follow`."""
-_WATCH_BATCH = 200
-_GATHER_SECONDS = 0.05
-"""Time after a change in which a watch gathers further events, so that it reads them together."""
 _LOG_BYTES = 65_536
 # Trainers do not log the token; generated code that prints its environment would.
 _RUN_TOKEN = re.compile(r"\b\d{9,15}(?:\.\d{1,9}-\d{1,9})?\.[0-9a-f]{64}\b")
@@ -42,7 +34,7 @@ class SessionServicer:
         self,
         service: Sessions,
         feedback: HumanFeedback,
-        notifier: Notifier,
+        watches: Watches,
         controller: RunController,
         pages: paging.PageTokens,
         pools: Pools,
@@ -51,7 +43,7 @@ class SessionServicer:
         self._pools = pools
         self._pages = pages
         self._feedback = feedback
-        self._notifier = notifier
+        self._watches = watches
         self._controller = controller
 
     async def CreateSession(self, request: pb.CreateSessionRequest, context: Any) -> v1.Session:
@@ -100,26 +92,14 @@ class SessionServicer:
     async def WatchSession(
         self, request: pb.WatchSessionRequest, context: Any
     ) -> AsyncIterator[pb.WatchSessionResponse]:
-        session = resource_names.parse_session(request.name)
-        sequence, place = _sequence(request.resume_token), v1.QueuePlace()
+        session, sequence = resource_names.parse_session(request.name), _sequence(request.resume_token)
         await self._service.release(session)
-        with self._notifier.subscribe(request.name) as subscription:
-            while True:
-                # State and events are read in one transaction, so that no event before the end is missed.
-                new = partial(_new_events, session=session, after=sequence)
-                current, batch = await self._service.read(new, pool=threads.WATCHERS)
-                ended = current.state in sessions.ENDED
-                for event in batch:
-                    sequence = event.sequence
-                    yield pb.WatchSessionResponse(event=event, resume_token=str(event.sequence))
-                if ended and not batch:
-                    return
-                if current.HasField("queue") and current.queue != place:
-                    place = current.queue
-                    yield pb.WatchSessionResponse(queue=place)
-                if len(batch) < _WATCH_BATCH and not ended:
-                    await subscription.wait(_POLL_SECONDS if current.HasField("queue") else _REST_SECONDS)
-                    await asyncio.sleep(_GATHER_SECONDS)
+        async with aclosing(self._watches.watch(session, sequence)) as changes:
+            async for change in changes:
+                if isinstance(change, v1.QueuePlace):
+                    yield pb.WatchSessionResponse(queue=change)
+                else:
+                    yield pb.WatchSessionResponse(event=change, resume_token=str(change.sequence))
 
     async def GetIteration(self, request: pb.GetIterationRequest, context: Any) -> v1.Iteration:
         session, number = resource_names.parse_iteration(request.name)
@@ -200,10 +180,6 @@ class SessionServicer:
 
     async def ListPools(self, request: pb.ListPoolsRequest, context: Any) -> pb.ListPoolsResponse:
         return await self._service.read(self._pools.read)
-
-
-def _new_events(tx: ReadTransaction, *, session: str, after: int) -> tuple[v1.Session, list[Any]]:
-    return sessions.get(tx, session), events.after(tx, session, after, limit=_WATCH_BATCH)
 
 
 def _no_log(run: v1.Run) -> str:

@@ -25,6 +25,7 @@ from dressage_orchestrator.clock import Clock, system_clock
 from dressage_orchestrator.database.driver_errors import DatabaseLost as DatabaseLost
 from dressage_orchestrator.database.driver_errors import domain_error, ends_connection, is_transient, lost
 from dressage_orchestrator.database.migrate import migrate, require_current
+from dressage_orchestrator.database.queue_order import QueueOrder
 from dressage_orchestrator.database.tables import EXECUTORS
 
 _BUSY_SECONDS = 5.0
@@ -54,8 +55,9 @@ class ExecutorFenced(Aborted):
 class ReadTransaction:
     """A read-only transaction, which sees one state of the database."""
 
-    def __init__(self, connection: sa.Connection, clock: Clock) -> None:
+    def __init__(self, connection: sa.Connection, clock: Clock, queue: QueueOrder) -> None:
         self.connection = connection
+        self.queue = queue
         self.now = clock()
 
     def execute(self, statement: Any, *args: Any) -> Any:
@@ -66,8 +68,8 @@ class ReadTransaction:
 class Transaction(ReadTransaction):
     """A transaction that may write and collects the topics that it touches."""
 
-    def __init__(self, connection: sa.Connection, clock: Clock) -> None:
-        super().__init__(connection, clock)
+    def __init__(self, connection: sa.Connection, clock: Clock, queue: QueueOrder) -> None:
+        super().__init__(connection, clock, queue)
         self.touched: set[str] = set()
         self.written: dict[tuple[str, ...], tuple[bytes, int]] = {}
         """Messages that this transaction wrote, and their versions, by table and key: a second change need not read again."""
@@ -105,6 +107,7 @@ class Database:
 
     def __init__(self, url: str, *, clock: Clock = system_clock, upgrade: bool = True, patience: float = 5.0) -> None:
         self.clock = clock
+        self.queue = QueueOrder()
         self.listener: Callable[[set[str]], None] = lambda topics: None
         self.executor: str | None = None
         self._patience = patience
@@ -156,7 +159,7 @@ class Database:
         with self._writing(), _translate_errors():
             connection = self._connect(self._engine if synced else self._deferred)
             with connection, connection.begin():
-                transaction = Transaction(connection, self.clock)
+                transaction = Transaction(connection, self.clock, self.queue)
                 # A server that was suspended may have lost its sessions to another one (decision 0017).
                 self._check_fence(transaction)
                 yield transaction
@@ -217,7 +220,7 @@ class Database:
         with _translate_errors(read_only=True):
             connection = self._connect(self._reader)
             with connection, connection.begin():
-                transaction = ReadTransaction(connection, self.clock)
+                transaction = ReadTransaction(connection, self.clock, self.queue)
                 self._check_fence(transaction)
                 yield transaction
 

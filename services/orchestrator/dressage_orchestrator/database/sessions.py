@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import events
+from dressage_orchestrator.database import events, queue
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
 from dressage_orchestrator.database.tables import CHARGES, DIRECTIONS, ITERATIONS, NOTES, SESSIONS
 from dressage_orchestrator.database.transactions import swap
@@ -36,9 +36,6 @@ ACTIVE = frozenset({v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING})
 ENDED_TOPIC = "sessions/ended"
 """The topic of sessions that end; what waits for their place subscribes to it."""
 
-_WAITS_FOR_PLACE = "the server runs as many sessions as its setting max_running_sessions allows"
-
-
 # Built once: to build a statement takes longer than to execute it.
 _THIS = SESSIONS.c.id == sa.bindparam("session")
 _GET = sa.select(SESSIONS).where(_THIS)
@@ -48,11 +45,12 @@ _CHANGE_TOKEN = (
     SESSIONS.c.cancel_reason,
     sa.select(sa.func.count()).where(DIRECTIONS.c.session == SESSIONS.c.id).scalar_subquery(),
 )
-_CHANGES = sa.select(SESSIONS.c.id, *_CHANGE_TOKEN).where(SESSIONS.c.state.in_(sorted(ACTIVE)))
+_CHANGES = sa.select(SESSIONS.c.id, *_CHANGE_TOKEN).where(
+    SESSIONS.c.state.in_(sorted(ACTIVE)), SESSIONS.c.queued_micros == 0
+)
 _CHANGE = sa.select(*_CHANGE_TOKEN).where(_THIS)
 _CANCEL_REASON = sa.select(SESSIONS.c.cancel_reason).where(_THIS)
 _OWNER = sa.select(SESSIONS.c.owner).where(_THIS)
-_QUEUE = sa.select(SESSIONS.c.id).where(SESSIONS.c.queued_micros > 0).order_by(SESSIONS.c.queued_micros, SESSIONS.c.id)
 _ITERATIONS_OF = ITERATIONS.c.session == sa.bindparam("session")
 _ITERATION = sa.select(ITERATIONS.c.data).where(_ITERATIONS_OF, ITERATIONS.c.number == sa.bindparam("number"))
 _ITERATIONS = (
@@ -98,15 +96,6 @@ def _read(row: Any) -> v1.Session:
     return message
 
 
-def _queue(tx: ReadTransaction) -> list[str]:
-    """Ids of the sessions that wait for admission, in their order."""
-    return [row.id for row in tx.execute(_QUEUE)]
-
-
-def _set_place(message: v1.Session, session: str, queue: list[str]) -> None:
-    message.queue.CopyFrom(v1.QueuePlace(place=queue.index(session) + 1, length=len(queue), reason=_WAITS_FOR_PLACE))
-
-
 def get(tx: ReadTransaction, session: str) -> v1.Session:
     """Read a session, including deleted ones, with its place in the queue.
 
@@ -117,7 +106,7 @@ def get(tx: ReadTransaction, session: str) -> v1.Session:
         raise _missing(session)
     message = _read(row)
     if row.queued_micros:
-        _set_place(message, session, _queue(tx))
+        message.queue.CopyFrom(queue.places(tx)(session, row.queued_micros))
     return message
 
 
@@ -147,12 +136,12 @@ def page(
         older = sa.and_(SESSIONS.c.create_micros == before[0], SESSIONS.c.id < before[1])
         query = query.where(sa.or_(SESSIONS.c.create_micros < before[0], older))
     rows = tx.execute(query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc()).limit(limit)).all()
-    queue = _queue(tx) if any(row.queued_micros for row in rows) else []
+    place = queue.places(tx) if any(row.queued_micros for row in rows) else None
     entries = []
     for row in rows:
         message = _read(row)
-        if row.queued_micros:
-            _set_place(message, row.id, queue)
+        if place is not None and row.queued_micros:
+            message.queue.CopyFrom(place(row.id, row.queued_micros))
         entries.append((message, (row.create_micros, row.id)))
     return entries
 
@@ -309,7 +298,7 @@ def change_token(tx: ReadTransaction, session: str) -> object:
 
 
 def change_tokens(tx: ReadTransaction) -> dict[str, object]:
-    """Return the `change_token` of each active session, by its id."""
+    """Return the `change_token` of each active session that does not wait in the queue, by its id."""
     return {row[0]: tuple(row[1:]) for row in tx.execute(_CHANGES)}
 
 

@@ -39,11 +39,14 @@ SESSIONS = Table(
     Column("owner", String(200), nullable=False, default=""),  # name of a principal
     Column("artifact_bytes", BigInteger, nullable=False, default=0),  # stored by its trainers
     Column("queued_micros", BigInteger, nullable=False, default=0),  # since when it waits; 0: admitted
+    Column("queue_change", BigInteger, nullable=False, default=0),  # number of the change; 0: it never waited
     Index("sessions_by_time", "create_micros", "id"),
     Index("sessions_by_end", "removed", "end_micros"),
     Index("sessions_by_owner", "owner"),
     Index("sessions_by_queue", "queued_micros", "id"),
-    Index("sessions_by_state", "state"),
+    Index("sessions_by_queue_change", "queue_change"),
+    Index("sessions_by_admission", "state", "queued_micros"),
+    Index("sessions_by_state", "state", "create_micros", "id"),
 )
 
 ITERATIONS = Table(
@@ -236,10 +239,26 @@ SHARED_SECRETS = Table(
     Column("value", LargeBinary, nullable=False),
 )
 
+COUNTERS = Table(
+    "counters",
+    METADATA,
+    Column("name", String(63), primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
 LEASES = Table(
     "leases",
     METADATA,
     Column("name", String(63), primary_key=True),  # of the periodic work
     Column("executor", String(100), nullable=False),  # the only one that does it
     Column("run_micros", BigInteger, nullable=False),  # when it was last begun
+)
+
+# Its condition must be written out, so that the planner sees that the query of the queue implies it.
+Index(
+    "sessions_by_cancelled_wait",
+    SESSIONS.c.queued_micros,
+    SESSIONS.c.id,
+    sqlite_where=SESSIONS.c.cancel_reason.is_not(None),
+    postgresql_where=SESSIONS.c.cancel_reason.is_not(None),
 )

@@ -17,32 +17,18 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import NotFound
 
 from dressage_orchestrator import resource_names
-from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import assignments, events, idempotency, runs, sessions
-from dressage_orchestrator.database.engine import Database, ReadTransaction, Transaction
+from dressage_orchestrator.clock import timestamp
+from dressage_orchestrator.database import assignments, events, idempotency, queue, runs, sessions
+from dressage_orchestrator.database.engine import Database, Transaction
 from dressage_orchestrator.database.store import RECONCILED
 from dressage_orchestrator.database.tables import SESSIONS
 
-_WAITS = SESSIONS.c.queued_micros > 0
-_ANY_WAITS = sa.select(SESSIONS.c.id).where(_WAITS).limit(1)
-_QUEUE = (
-    sa.select(SESSIONS.c.id, SESSIONS.c.cancel_reason).where(_WAITS).order_by(SESSIONS.c.queued_micros, SESSIONS.c.id)
-)
-_RUNNING = sa.select(SESSIONS.c.id).where(SESSIONS.c.state.in_(sorted(sessions.ACTIVE)), ~_WAITS)
+_ADMITTED = (SESSIONS.c.state.in_(sorted(sessions.ACTIVE)), SESSIONS.c.queued_micros == 0)
+_RUNNING = sa.select(SESSIONS.c.id).where(*_ADMITTED)
+_COUNT_RUNNING = sa.select(sa.func.count()).select_from(SESSIONS).where(*_ADMITTED)
 
 Epoch = tuple[str, int]
 """Id and epoch of a session, which name its workflow."""
-
-
-def enter(tx: Transaction, session: str) -> None:
-    """Let a PENDING session wait for its admission."""
-    queued = {"queued_micros": max(1, micros(tx.now))}
-    tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(**queued))
-
-
-def anyone_waits(tx: ReadTransaction) -> bool:
-    """Whether a session waits."""
-    return tx.execute(_ANY_WAITS).one_or_none() is not None
 
 
 def admit(tx: Transaction, limit: int, *, held_sessions: Collection[str] = ()) -> list[Epoch]:
@@ -52,20 +38,21 @@ def admit(tx: Transaction, limit: int, *, held_sessions: Collection[str] = ()) -
     :param held_sessions: sessions that neither run nor may start on this server.
     :return: the admitted sessions, whose workflows the caller starts after the commit.
     """
-    tx.lock("admission")  # servers that share the database admit each session once (decision 0056)
-    running = sum(1 for row in tx.execute(_RUNNING) if row.id not in held_sessions)
+    queue.lock(tx)
+    cancelled = [key for key in queue.cancelled(tx) if key[1] not in held_sessions]
+    places = max(0, limit - _count_running(tx, held_sessions)) if limit else None
     admitted: list[Epoch] = []
-    for row in tx.execute(_QUEUE).all():
-        if row.id in held_sessions:
-            continue
-        if row.cancel_reason is None:
-            if limit and running >= limit:
-                continue
-            running += 1
-        tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == row.id).values(queued_micros=0))
-        message = sessions.change(tx, row.id, _change_nothing)  # its time of change: `workflows.waiting` counts from it
-        admitted.append((row.id, message.epoch))
+    for _, session in sorted(cancelled + queue.first(tx, places, held_sessions=held_sessions)):
+        queue.leave(tx, session)
+        message = sessions.change(tx, session, _change_nothing)  # its time of change: `workflows.waiting` counts from it
+        admitted.append((session, message.epoch))
     return admitted
+
+
+def _count_running(tx: Transaction, held_sessions: Collection[str]) -> int:
+    if not held_sessions:
+        return int(tx.execute(_COUNT_RUNNING).scalar_one())
+    return sum(1 for row in tx.execute(_RUNNING) if row.id not in held_sessions)
 
 
 def _change_nothing(session: v1.Session) -> None:

@@ -19,7 +19,7 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, SetWorkflowID
 from dressage.errors import FailedPrecondition, Unavailable
 
 from dressage_orchestrator import metrics
-from dressage_orchestrator.database import workflows
+from dressage_orchestrator.database import queue, workflows
 from dressage_orchestrator.database.engine import POOL_SECONDS, POOL_SIZE, Transaction, make_workflow_engine
 from dressage_orchestrator.lifecycle.checkpoint_judging import CHECKPOINTS, judge_batch
 from dressage_orchestrator.lifecycle.context import Engine, Json, SessionContext
@@ -206,14 +206,14 @@ class Workflows:
 
         :return: the admitted sessions; the caller starts their workflows after the commit.
         """
-        workflows.enter(tx, session)
+        queue.enter(tx, session)
         return self._admit(tx)
 
     def admit(self) -> None:
         """Start the sessions of the queue for which there is a place."""
         database = self._engine.database
         with database.read() as reading:
-            if not workflows.anyone_waits(reading):
+            if not queue.anyone_waits(reading):
                 return
         with database.begin() as tx:
             admitted = self._admit(tx)
