@@ -7,214 +7,35 @@ neighbours, and the clients. Nothing is lost if each session ends with all its i
 once and in order, and the neighbours did the work once.
 
 `--soak SECONDS` keeps the number of sessions up with new ones instead, and compares memory, descriptors, threads and tasks of
-the server over time. Prints one JSON object.
+the server over time. `--waiting N` lets as many sessions wait for `--running` places, see `support/load_waiting.py`.
+Prints one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import importlib.metadata
 import itertools
 import json
 import os
 import platform
-import random
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dressage.api.v1 import session_pb2 as v1
-from dressage.api.v1 import session_service_pb2 as pb
-from dressage.api.v1 import session_service_pb2_grpc
-from dressage.serving.channels import connect
-from google.protobuf.wrappers_pb2 import Int32Value
+from support.load_clients import READERS, SLACK_SECONDS, database, percentile, stack
+from support.load_waiting import run_waiting
 
-ROOT = Path(__file__).parents[1]
-SUPPORT = Path(__file__).parent / "support"
-CHANNELS, READERS, READ_PAUSE, PAGE = 8, 4, 0.05, 100
 LIMIT_MS, LIMIT_MIB = 100.0, 1.0
-SLACK_SECONDS = 900.0
-"""Time beyond that of the model after which sessions that have not ended are lost."""
-
-
-class Process:
-    """A process of the benchmark, which answers each line of its input with one line of JSON."""
-
-    def __init__(self, module: str, *arguments: str, log: Path) -> None:
-        command = [sys.executable, str(SUPPORT / module), *arguments]
-        self._log = log.open("wb")
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
-        )
-
-    def read(self) -> dict[str, Any]:
-        """The next object that it prints."""
-        assert self.process.stdout is not None
-        while line := self.process.stdout.readline():
-            with contextlib.suppress(json.JSONDecodeError):  # a line of the log
-                document = json.loads(line)
-                if "event" not in document:
-                    return dict(document)
-        raise SystemExit(f"a process of the benchmark has ended; see {self._log.name}")
-
-    async def ask(self) -> dict[str, Any]:
-        """What it uses, or has done."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return await asyncio.to_thread(self.read)
-
-    def seconds(self) -> float:
-        """Processor time so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def close(self) -> None:
-        """End it."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        self._log.close()
-
-
-@dataclass
-class Load:
-    """The clients, and what they have seen."""
-
-    given: argparse.Namespace
-    stubs: list[Any]
-    reads: dict[str, list[float]] = field(default_factory=dict)
-    events: dict[str, list[int]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    ended: int = 0
-
-    def stub(self, name: str) -> Any:
-        return self.stubs[hash(name) % len(self.stubs)]
-
-    async def create(self, ident: str) -> str:
-        spec = v1.SessionSpec(
-            intent="load", environment="environments/CartPole-v1", max_iterations=self.given.iterations
-        )
-        spec.custom.Pack(Int32Value())
-        request = pb.CreateSessionRequest(spec=spec, session_id=ident, request_id=ident)
-        name: str = (await self.stub(ident).CreateSession(request, timeout=SLACK_SECONDS)).name
-        self.names.append(name)
-        return name
-
-    async def watch(self, name: str) -> None:
-        """Follow a session to its end, also when a stream breaks."""
-        seen = self.events.setdefault(name, [])
-        token = ""
-        while True:
-            try:
-                request = pb.WatchSessionRequest(name=name, resume_token=token)
-                async for answer in self.stub(name).WatchSession(request):
-                    token = answer.resume_token
-                    seen.append(answer.event.sequence)
-                return
-            except Exception as error:  # a stream that breaks is counted and taken up again
-                self.failures.append(f"watch: {type(error).__name__}")
-                await asyncio.sleep(1)
-
-    async def read(self, number: int) -> None:
-        """Call the API as a page or a script does, until cancelled."""
-        choice = random.Random(number)
-        while True:
-            name, stub = choice.choice(self.names), self.stub(f"reader-{number}")
-            calls: tuple[tuple[Any, Any], ...] = (
-                (stub.GetSession, pb.GetSessionRequest(name=name)),
-                (stub.ListSessions, pb.ListSessionsRequest(page_size=50)),
-                (stub.ListIterations, pb.ListIterationsRequest(parent=name)),
-                (stub.GetLineage, pb.GetLineageRequest(name=name)),
-            )
-            call, request = choice.choice(calls)
-            kind = type(request).__name__.removesuffix("Request")
-            began = time.perf_counter()
-            try:
-                await call(request, timeout=30)
-                self.reads.setdefault(kind, []).append(1000 * (time.perf_counter() - began))
-            except Exception as error:
-                self.failures.append(f"{kind}: {error}"[:200])
-            await asyncio.sleep(READ_PAUSE)
-
-    async def session(self, name: str) -> v1.Session:
-        """A session as it is now."""
-        session: v1.Session = await self.stub(name).GetSession(pb.GetSessionRequest(name=name), timeout=120)
-        return session
-
-    async def active(self) -> dict[int, int]:
-        """Number of sessions in each state that is not final."""
-        counts = {}
-        for state in (v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING):
-            count, token = 0, ""
-            while True:
-                request = pb.ListSessionsRequest(page_size=PAGE, page_token=token, state=state)
-                page = await self.stubs[0].ListSessions(request, timeout=120)
-                count += len(page.sessions)
-                token = page.next_page_token
-                if not token:
-                    break
-            counts[state] = count
-        return counts
-
-
-@contextlib.asynccontextmanager
-async def stack(given: argparse.Namespace, url: str) -> AsyncIterator[tuple[Process, Process, Load]]:
-    """The processes, and clients of the server."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        socket = folder / "trainers.sock"
-        peers = Process("load_peers.py", "--think", str(given.think), "--socket", str(socket), log=folder / "peers.log")
-        agent = peers.read()["agent"]
-        arguments = ["--data-dir", str(folder / "data"), "--agent", agent, "--socket", str(socket), "--database", url]
-        server = Process("load_server.py", *arguments, log=folder / "server.log")
-        channels = []
-        try:
-            address = server.read()["address"]
-            channels = [connect(address) for _ in range(CHANNELS)]
-            yield server, peers, Load(given, [session_service_pb2_grpc.SessionServiceStub(c) for c in channels])
-        finally:
-            for channel in channels:
-                await channel.close()
-            server.close()
-            peers.close()
-
-
-@contextlib.contextmanager
-def database(kind: str) -> Iterator[str]:
-    """URL of a database; empty for SQLite."""
-    if kind == "sqlite":
-        yield ""
-        return
-    sys.path.insert(0, str(ROOT))
-    from tests.servers.postgres import postgres
-
-    with postgres() as server:
-        yield server.database()
-
-
-def percentile(values: list[float], share: float) -> float:
-    """The value below which a share of the values is."""
-    ordered = sorted(values)
-    return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))], 1) if ordered else 0.0
+EVENT_LIMIT_MS, RESTART_LIMIT_SECONDS = 1000.0, 10.0
 
 
 async def run_load(given: argparse.Namespace, url: str) -> dict[str, Any]:
     """All sessions at once, to their ends."""
-    async with stack(given, url) as (server, peers, load):
+    async with stack(given, url) as opened:
+        server, peers, load = opened.server, opened.peers, opened.load
         before, began = await server.ask(), time.perf_counter()
         gate = asyncio.Semaphore(16)
 
@@ -276,7 +97,8 @@ async def run_load(given: argparse.Namespace, url: str) -> dict[str, Any]:
 
 async def run_soak(given: argparse.Namespace, url: str) -> dict[str, Any]:
     """Keep the number of sessions up with new ones for a time."""
-    async with stack(given, url) as (server, peers, load):
+    async with stack(given, url) as opened:
+        server, peers, load = opened.server, opened.peers, opened.load
         began, samples = time.perf_counter(), []
         stopping = asyncio.Event()
         numbers = itertools.count()
@@ -318,6 +140,9 @@ async def run_soak(given: argparse.Namespace, url: str) -> dict[str, Any]:
         }
 
 
+MODES = {"load": run_load, "soak": run_soak, "waiting": run_waiting}
+
+
 def main() -> None:
     """Measure and print the object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -330,23 +155,33 @@ def main() -> None:
     parser.add_argument("--database", choices=("sqlite", "postgresql", "both"), default="both")
     parser.add_argument("--cores", type=int, default=2, help="cores of all processes")
     parser.add_argument("--soak", type=float, default=0.0, metavar="SECONDS", help="keep sessions coming for this long")
+    parser.add_argument("--waiting", type=int, default=0, help="sessions that wait in the queue")
+    parser.add_argument("--running", type=int, default=20, help="sessions that run at once, with --waiting")
+    parser.add_argument("--seconds", type=float, default=45.0, help="time of the measurement, with --waiting")
     given = parser.parse_args()
-    given.think = given.think or given.sessions / 20
+    given.think = given.think or (20.0 if given.waiting else given.sessions / 20)
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
+    mode = "waiting" if given.waiting else "soak" if given.soak else "load"
     figures = {}
     for kind in ("sqlite", "postgresql") if given.database == "both" else (given.database,):
         with database(kind) as url:
-            figures[kind] = asyncio.run(run_soak(given, url) if given.soak else run_load(given, url))
+            figures[kind] = asyncio.run(MODES[mode](given, url))
+    what = f"{given.sessions} sessions at once with {given.watchers} watchers: p99 of reads, MiB of a session, losses"
+    limit, limits = LIMIT_MS, {"p99_ms": LIMIT_MS, "mib_per_session": LIMIT_MIB}
+    if mode == "waiting":
+        what = f"{given.waiting} waiting sessions with {given.watchers} watchers: p99 from an event to its watcher"
+        limit = EVENT_LIMIT_MS
+        limits = {"events_p99_ms": limit, "reads_p99_ms": LIMIT_MS, "restart_seconds": RESTART_LIMIT_SECONDS}
     report = {
         "name": "sessions_load",
-        "mode": "soak" if given.soak else "load",
-        "what": f"{given.sessions} sessions at once with {given.watchers} watchers: p99 of reads, MiB of a session, losses",
+        "mode": mode,
+        "what": what,
         "unit": "milliseconds",
         "ours": max(figure["p99_ms"] for figure in figures.values()),
         "peer": None,
         "ratio": None,
-        "limit": LIMIT_MS,
-        "limits": {"p99_ms": LIMIT_MS, "mib_per_session": LIMIT_MIB},
+        "limit": limit,
+        "limits": limits,
         "figures": figures,
         "options": {key: value for key, value in vars(given).items()},
         "cores": given.cores,
@@ -355,8 +190,9 @@ def main() -> None:
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in ("dressage", "dbos", "grpcio", "sqlalchemy")},
         },
-        "notes": "Admission is off. DBOS has a thread for each running session; calls use the pools of the orchestrator. "
-        "PostgreSQL runs without fsync. The server's memory includes the streams of watchers and trainers.",
+        "notes": f"{'Sessions wait' if given.waiting else 'Admission is off'}. DBOS has a thread for each running session; "
+        "calls use the pools of the orchestrator. PostgreSQL runs without fsync. "
+        "The server's memory includes the streams of watchers and trainers.",
     }
     print(json.dumps(report))
 

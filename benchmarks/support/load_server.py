@@ -180,7 +180,7 @@ async def serve(given: argparse.Namespace) -> None:
         executor_name="load",
         address="127.0.0.1:0",
         llm_agent_address=given.agent,
-        max_running_sessions=0,
+        max_running_sessions=given.max_running,
         default_model="test/model",
         max_reviews=0,
         log_level="warning",
@@ -197,6 +197,7 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1)  # its stacks, for a server that does not answer
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--database", default="")
+    parser.add_argument("--max-running", type=int, default=0, help="sessions that run at once; 0: any")
     parser.add_argument("--agent", required=True)
     parser.add_argument("--socket", type=Path, required=True)
     asyncio.run(serve(parser.parse_args()))

@@ -52,20 +52,19 @@ class Gauges:
     def __init__(self, database: Database, methods: Collection[str] = ()) -> None:
         self._database = database
         self._counted_methods = set(methods)
-        self._methods: dict[str, str] = {}  # of sessions that are not deleted: a method never changes
         self._pools: set[str] = set()
         self._speeds: set[tuple[str, str]] = set()
 
     def update(self) -> None:
         """Set all gauges from the current rows."""
         with self._database.read() as tx:
-            sessions = self._sessions(tx)
+            sessions = _count_sessions(tx)
             since_last_event = _seconds_since_last_event(tx)
             live = runs.live(tx)
             speeds = _speeds(tx)
             self._pools |= {row.run.pool for row in live} | _newest_pool(tx)
             now = tx.now.timestamp()
-        self._counted_methods |= set(self._methods.values())
+        self._counted_methods |= {method for _, method in sessions}
         for method in self._counted_methods:
             for state in _SESSION_STATES.values():
                 metrics.SESSIONS.labels(state, method).set(sessions.get((state, method), 0))
@@ -74,20 +73,6 @@ class Gauges:
         pools = {row.run.name: row.run.pool for row in live}
         self._keep_speeds(metrics.STEPS_PER_SECOND, [(run, env, steps) for run, env, steps, _ in speeds], pools)
         self._keep_speeds(metrics.CANDIDATES_PER_SECOND, [(run, env, rate) for run, env, _, rate in speeds], pools)
-
-    def _sessions(self, tx: ReadTransaction) -> dict[tuple[str, str], int]:
-        query = sa.select(SESSIONS.c.id, SESSIONS.c.state).where(SESSIONS.c.deleted.is_(False))
-        states = {row.id: _SESSION_STATES.get(row.state, "pending") for row in tx.execute(query)}
-        unknown = [name for name in states if name not in self._methods]
-        self._methods = {name: method for name, method in self._methods.items() if name in states}
-        for name in unknown:
-            data = tx.execute(sa.select(SESSIONS.c.data).where(SESSIONS.c.id == name)).scalar_one()
-            self._methods[name] = v1.Session.FromString(data).method
-        counted: dict[tuple[str, str], int] = {}
-        for name, state in states.items():
-            key = (state, self._methods[name])
-            counted[key] = counted.get(key, 0) + 1
-        return counted
 
     def _runs(self, live: list[runs.RunRow], now: float) -> None:
         counted: dict[tuple[str, str], int] = {}
@@ -111,6 +96,13 @@ class Gauges:
         self._speeds |= summed.keys()
         for pool, environment in self._speeds:
             gauge.labels(pool, environment).set(summed.get((pool, environment), 0.0))
+
+
+def _count_sessions(tx: ReadTransaction) -> dict[tuple[str, str], int]:
+    """Number of sessions by state and method, without deleted ones."""
+    by = (SESSIONS.c.state, SESSIONS.c.method)
+    rows = tx.execute(sa.select(*by, sa.func.count()).where(SESSIONS.c.deleted.is_(False)).group_by(*by))
+    return {(_SESSION_STATES.get(state, "pending"), method): count for state, method, count in rows}
 
 
 def _speeds(tx: ReadTransaction) -> list[tuple[str, str, float, float]]:

@@ -84,7 +84,9 @@ def create(
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
     row = {"id": session, "data": message.SerializeToString(), "state": message.state, "deleted": False, "version": 1}
-    tx.execute(sa.insert(SESSIONS).values(**row, create_micros=micros(tx.now), last_sequence=0, owner=owner))
+    tx.execute(
+        sa.insert(SESSIONS).values(**row, create_micros=micros(tx.now), last_sequence=0, owner=owner, method=method)
+    )
     events.append(tx, session, ev.Event(state_changed=ev.StateChanged(state=message.state)))
     message.etag = "1"
     return message

@@ -37,12 +37,14 @@ SESSIONS = Table(
     Column("delete_micros", BigInteger, nullable=False, default=0),  # 0: not deleted
     Column("removed", Integer, nullable=False, default=0),  # what retention removed, see `Removed`
     Column("owner", String(200), nullable=False, default=""),  # name of a principal
+    Column("method", String(200), nullable=False, default=""),
     Column("artifact_bytes", BigInteger, nullable=False, default=0),  # stored by its trainers
     Column("queued_micros", BigInteger, nullable=False, default=0),  # since when it waits; 0: admitted
     Column("queue_change", BigInteger, nullable=False, default=0),  # number of the change; 0: it never waited
     Index("sessions_by_time", "create_micros", "id"),
     Index("sessions_by_end", "removed", "end_micros"),
     Index("sessions_by_owner", "owner"),
+    Index("sessions_by_method", "deleted", "state", "method"),
     Index("sessions_by_queue", "queued_micros", "id"),
     Index("sessions_by_queue_change", "queue_change"),
     Index("sessions_by_admission", "state", "queued_micros"),
