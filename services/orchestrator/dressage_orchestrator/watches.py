@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -146,7 +146,7 @@ class Watches:
         self._feeds: dict[str, _Feed] = {}
         self._log = structlog.get_logger("dressage.watches")
 
-    async def watch(self, session: str, sequence: int) -> AsyncIterator[ev.Event | v1.QueuePlace]:
+    async def watch(self, session: str, sequence: int) -> AsyncGenerator[ev.Event | v1.QueuePlace, None]:
         """Yield the events of a session after a number, and its places in the queue, until it has ended.
 
         :raises NotFound: when there is no such session.
