@@ -134,7 +134,7 @@ async def _start(
         await _start_workers(settings, launcher, parts, stack)
     stack.push_async_callback(parts.benchmarks.close)
     queue = asyncio.create_task(parts.watches.follow_queue())
-    stack.push_async_callback(_cancelled, queue)
+    stack.push_async_callback(_cancel, queue)
     gauges = asyncio.create_task(update_gauges(parts.database, methods=methods.names))
     stack.push_async_callback(_cancel, gauges)
     lock.announce(address)

@@ -116,7 +116,9 @@ def test_places_and_admission_equal_a_plain_restatement(
                 sessions.create(tx, session, v1.SessionSpec(intent="run"))
                 queue.enter(tx, session)
                 if action == "enter_and_admit":
-                    assert [entry for entry, _ in workflows.admit(tx, limit, held_sessions=hold)] == plain.admit(limit, hold)
+                    assert [entry for entry, _ in workflows.admit(tx, limit, held_sessions=hold)] == plain.admit(
+                        limit, hold
+                    )
                 if session in plain.since:  # a transaction sees its own changes
                     assert rank(sessions.get(tx, session)) == plain.ranks()[session]
         elif action == "roll_back":
@@ -124,7 +126,9 @@ def test_places_and_admission_equal_a_plain_restatement(
                 servers.roll_back(server, limit)
         elif action == "admit":
             with database.begin() as tx:
-                assert [entry for entry, _ in workflows.admit(tx, limit, held_sessions=hold)] == plain.admit(limit, hold)
+                assert [entry for entry, _ in workflows.admit(tx, limit, held_sessions=hold)] == plain.admit(
+                    limit, hold
+                )
         elif action == "cancel" and plain.since:
             session = plain.order()[choice % len(plain.since)]
             plain.cancelled.add(session)

@@ -44,7 +44,9 @@ def admit(tx: Transaction, limit: int, *, held_sessions: Collection[str] = ()) -
     admitted: list[Epoch] = []
     for _, session in sorted(cancelled + queue.first(tx, places, held_sessions=held_sessions)):
         queue.leave(tx, session)
-        message = sessions.change(tx, session, _change_nothing)  # its time of change: `workflows.waiting` counts from it
+        message = sessions.change(
+            tx, session, _change_nothing
+        )  # its time of change: `workflows.waiting` counts from it
         admitted.append((session, message.epoch))
     return admitted
 
