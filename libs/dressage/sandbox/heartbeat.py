@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import mmap
 import os
 import signal
@@ -106,10 +107,9 @@ class Page:
     that a process that shortens it cannot harm the parent."""
 
     def __init__(self) -> None:
-        self.descriptor = os.memfd_create("heartbeat") if hasattr(os, "memfd_create") else _temporary_file()
+        self.descriptor = _memory_file() if hasattr(os, "memfd_create") else _temporary_file()
         """Passed to the process."""
         weakref.finalize(self, os.close, self.descriptor)
-        os.ftruncate(self.descriptor, mmap.PAGESIZE)
 
     def read(self) -> Beat:
         """Return what the page holds."""
@@ -120,8 +120,17 @@ class Page:
         return Beat(words[_CALLS], words[_THREAD], words[_LONGEST] / 1e9)
 
 
+def _memory_file() -> int:
+    """Return a file of one page that stays so: pages of such a file do not count as a process's memory."""
+    descriptor = os.memfd_create("heartbeat", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, mmap.PAGESIZE)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL)
+    return descriptor
+
+
 def _temporary_file() -> int:
     with tempfile.TemporaryFile() as file:
+        os.ftruncate(file.fileno(), mmap.PAGESIZE)
         return os.dup(file.fileno())
 
 

@@ -20,7 +20,8 @@ class Limits:
     """Upper limits for one sandboxed process; exceeding one ends the process (see `Exit.kind`)."""
 
     memory_bytes: int = 2 * GIB
-    """Resident memory. The parent polls it; the kernel also refuses private mappings well above it."""
+    """Memory: resident, swapped out, huge pages and page tables. The parent polls it; the kernel also refuses private mappings
+    well above it."""
     cpu_seconds: int | None = None
     """Processor time over all threads, whole seconds; None: unlimited."""
     wall_seconds: float | None = None
@@ -35,7 +36,8 @@ class Limits:
     processes: int = 256
     """Threads; further processes are never allowed."""
     scratch_bytes: int = 4 * GIB
-    """Total size of its scratch folder in bytes (polled about once a second)."""
+    """Total size of its files in bytes: of its scratch folder, and of removed files that it still uses (polled about once a
+    second)."""
     address_space_bytes: int | None = None
     """RLIMIT_AS; None for programs that reserve far more than they use (JAX)."""
     call_seconds: float | None = None

@@ -22,6 +22,7 @@ _PR_CAPBSET_DROP = 24
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 _DATA_SLACK = 1 << 30
+_PENDING_SIGNALS = 1024
 
 _LIBRARIES = (
     "/lib",
@@ -38,7 +39,6 @@ _KERNEL = (
     "/proc/meminfo",
     "/sys/devices/system/cpu",
     "/dev/urandom",
-    "/dev/zero",
 )
 
 
@@ -83,7 +83,8 @@ def set_limits(limits: Mapping[str, Any]) -> None:
 
     RLIMIT_NPROC is not set: it counts all processes of the user and does not apply to root. The seccomp filter refuses new
     processes, and the parent counts threads. RLIMIT_DATA refuses private memory well above the limit at once, before
-    polling would detect it; its slack covers thread stacks and memory that is reserved but not used.
+    polling would detect it; its slack covers thread stacks and memory that is reserved but not used. RLIMIT_SIGPENDING
+    compares with the signals and timers of all processes of the user: one process must not use up those of the others.
     """
     bounds: list[tuple[int, int]] = [
         (resource.RLIMIT_CORE, 0),
@@ -91,6 +92,8 @@ def set_limits(limits: Mapping[str, Any]) -> None:
         (resource.RLIMIT_NOFILE, int(limits["open_files"])),
         (resource.RLIMIT_DATA, int(limits["memory_bytes"]) + _DATA_SLACK + (int(limits["processes"]) << 23)),
     ]
+    if hasattr(resource, "RLIMIT_SIGPENDING"):
+        bounds.append((resource.RLIMIT_SIGPENDING, _PENDING_SIGNALS))
     if limits["address_space_bytes"] is not None:
         bounds.append((resource.RLIMIT_AS, int(limits["address_space_bytes"])))
     for which, value in bounds:
@@ -142,5 +145,5 @@ def lock_down(config: Mapping[str, Any]) -> None:
     devices = [Path("/dev/null"), *map(Path, config["devices"])]
     hidden = [Path(path) for path in config["hidden"]]
     landlock.restrict(scratch=Path(config["scratch"]), read_only=paths, devices=devices, hidden=hidden)
-    seccomp.install()
+    seccomp.install(gpu=bool(config["devices"]))
     _State.locked_down = True

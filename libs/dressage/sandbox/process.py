@@ -31,7 +31,7 @@ from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.heartbeat import STACK_SIGNAL, Page, StallWatch, thread_time
 from dressage.sandbox.limits import Limits
 from dressage.sandbox.pipe import MAX_BYTES, Channel
-from dressage.sandbox.scratch import scratch_size
+from dressage.sandbox.scratch import disk_usage
 from dressage.sandbox.usage import Usage, overdue, run_delay, usage_of
 
 ExitKind = Literal["ok", "timeout", "starved", "stalled", "memory", "killed", "error"]
@@ -355,8 +355,7 @@ class SandboxProcess:
             violation = self._violation_of_limits(now - self._begin)
             if violation is None and now >= next_scratch:
                 next_scratch = now + _SCRATCH_POLL_SECONDS
-                size = scratch_size(self._scratch, self._limits.scratch_bytes)
-                if size > self._limits.scratch_bytes:
+                if disk_usage(popen.pid, self._scratch, self._limits) > self._limits.scratch_bytes:
                     violation = (
                         "killed",
                         f"its scratch folder exceeds {self._limits.scratch_bytes} bytes",

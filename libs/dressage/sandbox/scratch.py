@@ -1,19 +1,73 @@
 """Scratch folders of sandboxed processes: their size, and their removal.
 
 A process owns its folder, so what is in there is as hostile as its code: folders nested deeper than a path may be long,
-folders that cannot be read, files that claim more bytes than they use.
+folders that cannot be read, files that claim more bytes than they use, files that were removed and stay open or mapped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from dressage.sandbox.limits import Limits
+
 _MAX_FILES = 20_000
 _MAX_DEPTH = 64
+_MAX_MAPS_BYTES = 16 << 20
+"""Text of /proc/PID/maps that is read: the kernel allows 65,530 mappings, and a path may fill 4 KiB of each."""
+_REMOVED = b" (deleted)\n"
+
+
+def disk_usage(pid: int, folder: Path, limits: Limits) -> int:
+    """Return the bytes of a process's files: those below its folder, and those that it removed and still uses.
+
+    Removed files are counted first, so that a file which is removed meanwhile does not count twice.
+    """
+    removed = removed_size(pid, folder, limits)
+    return removed + scratch_size(folder, limits.scratch_bytes - removed)
+
+
+def removed_size(pid: int, folder: Path, limits: Limits) -> int:
+    """Return the bytes of files of ``folder`` that have no name any more and that a process has open or mapped.
+
+    Only a privileged reader sees the size of a file that is mapped but not open; for others it counts with
+    ``limits.file_bytes``, as no file can be larger.
+    """
+    inside, read = os.fsencode(folder) + b"/", 0
+    sizes: dict[int, int] = {}
+    with contextlib.suppress(OSError), os.scandir(b"/proc/%d/fd" % pid) as descriptors:
+        for entry in descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                if os.readlink(entry.path).startswith(inside):
+                    facts = os.stat(entry.path)
+                    if stat.S_ISREG(facts.st_mode) and facts.st_nlink == 0:
+                        sizes[facts.st_ino] = _file_size(facts)
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as maps:
+        for line in maps:
+            read += len(line)
+            if read > _MAX_MAPS_BYTES:
+                return limits.scratch_bytes + 1
+            if line.endswith(_REMOVED):
+                addresses, _, _, _, inode, path = line.split(None, 5)
+                if path.startswith(inside) and int(inode) not in sizes:
+                    sizes[int(inode)] = _mapped_size(pid, addresses.decode(), limits.file_bytes)
+    return sum(sizes.values())
+
+
+def _mapped_size(pid: int, addresses: str, otherwise: int) -> int:
+    begin, end = (int(address, 16) for address in addresses.split("-"))
+    try:
+        return _file_size(os.stat(f"/proc/{pid}/map_files/{begin:x}-{end:x}"))
+    except OSError:
+        return otherwise
+
+
+def _file_size(facts: os.stat_result) -> int:
+    return max(facts.st_blocks * 512, facts.st_size)
 
 
 def scratch_size(folder: Path, limit: int) -> int:
@@ -35,8 +89,7 @@ def scratch_size(folder: Path, limit: int) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         pending.append((entry.path, depth + 1))
                     else:
-                        facts = entry.stat(follow_symlinks=False)
-                        total += max(facts.st_blocks * 512, facts.st_size)
+                        total += _file_size(entry.stat(follow_symlinks=False))
         except FileNotFoundError:
             continue  # removed meanwhile
         except OSError:

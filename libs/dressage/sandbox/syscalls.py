@@ -38,7 +38,11 @@ _X86_64 = {
     "fchmodat": 268, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "setxattr": 188,
     "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198, "fremovexattr": 199,
     "utime": 132, "utimes": 235, "utimensat": 280, "futimesat": 261, "truncate": 76, "clone": 56,
-    "clone3": 435, "kill": 62, "tgkill": 234, "prlimit64": 302, "prctl": 157, "fcntl": 72,
+    "clone3": 435, "kill": 62, "tgkill": 234, "prlimit64": 302, "prctl": 157, "fcntl": 72, "ioctl": 16,
+    "mmap": 9, "madvise": 28, "fadvise64": 221, "fallocate": 285, "close_range": 436, "flock": 73, "sync": 162,
+    "syncfs": 306, "inotify_init": 253, "inotify_init1": 294, "inotify_add_watch": 254, "inotify_rm_watch": 255,
+    "splice": 275, "tee": 276, "vmsplice": 278, "sendfile": 40, "seccomp": 317, "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445, "landlock_restrict_self": 446,
 }  # fmt: skip
 _AARCH64 = {
     "socket": 198, "socketpair": 199, "bind": 200, "connect": 203, "listen": 201, "accept": 202,
@@ -66,7 +70,10 @@ _AARCH64 = {
     "fchmod": 52, "fchmodat": 53, "fchown": 55, "fchownat": 54, "setxattr": 5, "lsetxattr": 6,
     "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16, "utimensat": 88,
     "truncate": 45, "clone": 220, "clone3": 435, "kill": 129, "tgkill": 131, "prlimit64": 261, "prctl": 167,
-    "fcntl": 25,
+    "fcntl": 25, "ioctl": 29, "mmap": 222, "madvise": 233, "fadvise64": 223, "fallocate": 47, "close_range": 436,
+    "flock": 32, "sync": 81, "syncfs": 267, "inotify_init1": 26, "inotify_add_watch": 27, "inotify_rm_watch": 28,
+    "splice": 76, "tee": 77, "vmsplice": 75, "sendfile": 71, "seccomp": 277, "landlock_create_ruleset": 444,
+    "landlock_add_rule": 445, "landlock_restrict_self": 446,
 }  # fmt: skip
 
 

@@ -16,6 +16,8 @@ from typing import Literal
 from dressage.sandbox.limits import Limits
 
 _KIB = 1024
+_MEMORY = ("VmRSS", "VmSwap", "VmPTE", "HugetlbPages")
+"""Parts of a process's memory in /proc. The seccomp filter refuses what is in none of them: shared pages without a file."""
 _SHARE = 0.1
 """Least part of the time that a process has waited for a processor where the machine is to blame."""
 
@@ -25,7 +27,7 @@ class Usage:
     """Resource usage at one time. All zero where there is no /proc."""
 
     memory_bytes: int = 0
-    """Resident and swapped out."""
+    """Resident, swapped out, huge pages and page tables."""
     peak_memory_bytes: int = 0
     threads: int = 0
     cpu_seconds: float = 0.0
@@ -45,7 +47,7 @@ def usage_of(pid: int, before: Usage) -> Usage:
     cpu = (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
     if "VmRSS" not in fields:
         return replace(before, threads=threads, cpu_seconds=cpu, leader_ended=threads > 1)
-    memory = (int(fields["VmRSS"][0]) + int(fields.get("VmSwap", ["0"])[0])) * _KIB
+    memory = sum(int(fields.get(name, ["0"])[0]) for name in _MEMORY) * _KIB
     return Usage(memory, max(memory, before.peak_memory_bytes), threads, cpu)
 
 

@@ -1,8 +1,8 @@
 """Hostile programs. Each tries one thing, and sets ``out["did"]`` to something true if it succeeds.
 
 `RAW` are what runs in a sandboxed process if lint and namespace are fooled. `GENERATED` are bodies of rewards, judges and
-policies that run in the namespace of generated code, without the lint. `FATAL` break their own process. The secret stands
-in the environment of the parent, in its memory and in a file.
+policies that run in the namespace of generated code, without the lint. `FATAL` break their own process. `HOARDS` keep more
+memory or files than they may. The secret stands in the environment of the parent, in its memory and in a file.
 """
 
 SECRET = "top-secret"
@@ -95,7 +95,68 @@ out['did'] = any(isinstance(v, str) and v == 'top-' + 'secret' for d in seen for
 CLOCKS = {
     "sets the clock": "import time; time.clock_settime(time.CLOCK_REALTIME, 0); out['did'] = 1",
 }
-RAW = {**DESCRIPTORS, **FILES, **NETWORK, **PROCESSES, **MEMORY, **CLOCKS}
+_OPEN = "import ctypes, dressage, fcntl, os; libc = ctypes.CDLL(None); fd = os.open(dressage.__path__[0] + '/py.typed', 0); "
+NEIGHBOURS = {
+    "takes a lease on a file of its packages": _OPEN
+    + "fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK); out['did'] = 1",
+    "stops who writes its packages by a lease": _OPEN
+    + "fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK); out['did'] = 1",
+    "locks a file of its packages": _OPEN + "fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB); out['did'] = 1",
+    "locks a part of a file of its packages": _OPEN
+    + "fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1); out['did'] = 1",
+    "locks an open file of its packages": _OPEN + "fcntl.fcntl(fd, 37, bytes(32)); out['did'] = 1",
+    "watches its packages": _OPEN + "out['did'] = libc.inotify_init1(0) >= 0",
+    "asks for notice of accesses": "import fcntl, os; fcntl.fcntl(os.open('.', 0), fcntl.F_NOTIFY, 1); out['did'] = 1",
+    "sets flags of a file of its packages": _OPEN + "fcntl.ioctl(fd, 0x40086602, bytes(8)); out['did'] = 1",
+    "sets the project of a file of its packages": _OPEN + "fcntl.ioctl(fd, 0x401C5820, bytes(28)); out['did'] = 1",
+    "evicts its packages from memory": _OPEN + "out['did'] = libc.posix_fadvise(fd, 0, 0, 4) == 0",
+    "pages its packages out": """
+import ctypes, mmap, numpy
+with open(numpy.__file__, "rb") as file:
+    pages = mmap.mmap(file.fileno(), 4096, access=mmap.ACCESS_READ)
+pages.madvise(21)
+out['did'] = 1
+""",
+    "shares pages with its neighbours": "import mmap; mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE).madvise(12); out['did'] = 1",
+    "writes the disks' caches": _OPEN + "out['did'] = libc.syncfs(fd) == 0",
+    "takes its user's room for pipes": "import fcntl, os; out['did'] = fcntl.fcntl(os.pipe()[1], 1031, 1 << 20) > 1 << 16",
+    "takes its user's timers": """
+import ctypes
+libc, timer = ctypes.CDLL(None), ctypes.c_void_p()
+out['did'] = all(libc.timer_create(0, None, ctypes.byref(timer)) == 0 for _ in range(2000))
+""",
+}
+KERNEL = {
+    "hides its descriptors from its parent": "import ctypes; out['did'] = ctypes.CDLL(None).prctl(4, 0) == 0",
+    "makes descriptors of its own": "import ctypes; out['did'] = ctypes.CDLL(None).syscall(436, 1000, 1000, 2) == 0",
+    "maps shared memory": "import mmap; out['did'] = len(mmap.mmap(-1, 4096))",
+    "maps shared zeros": "import os; out['did'] = os.open('/dev/zero', os.O_RDONLY)",
+    "maps huge pages": "import mmap; out['did'] = len(mmap.mmap(-1, 1 << 21, mmap.MAP_PRIVATE | 0x40000))",
+    "allocates beyond the end of a file": """
+import ctypes, os
+size = ctypes.c_long(2 << 20)
+out['did'] = ctypes.CDLL(None).fallocate(os.open('beyond', os.O_RDWR | os.O_CREAT), 1, ctypes.c_long(0), size) == 0
+""",
+    "keeps pages in a pipe": """
+import ctypes, os
+page = ctypes.create_string_buffer(4096)
+part = (ctypes.c_size_t * 2)(ctypes.addressof(page), 4096)
+out['did'] = ctypes.CDLL(None).vmsplice(os.pipe()[1], part, 1, 0) > 0
+""",
+    "keeps files in a pipe": "import os; out['did'] = os.sendfile(os.pipe()[1], os.open(os.__file__, 0), 0, 4096)",
+    "keeps rules in the kernel": """
+import ctypes
+rights = (ctypes.c_uint64 * 1)(1)
+out['did'] = ctypes.CDLL(None).syscall(444, rights, ctypes.c_size_t(8), 0) >= 0
+""",
+    "keeps filters in the kernel": """
+import ctypes
+allow = ctypes.c_uint64(0x7FFF000000000006)
+program = (ctypes.c_uint64 * 2)(1, ctypes.addressof(allow))
+out['did'] = ctypes.CDLL(None).prctl(22, 2, program) == 0
+""",
+}
+RAW = {**DESCRIPTORS, **FILES, **NETWORK, **PROCESSES, **MEMORY, **CLOCKS, **NEIGHBOURS, **KERNEL}
 
 CALLS = [
     "ptrace",
@@ -232,6 +293,61 @@ FATAL = {
     "writes nonsense into the pipe": "import os; os.write(channel._write_fd, b'not a message at all' * 9)\nwhile True: pass",
     "closes the pipe": "import os; os.close(channel._write_fd)\nwhile True: pass",
     "eats memory by and by": "x = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))",
+}
+
+HOARDS = {
+    "keeps pages in shared memory": """
+import ctypes, mmap, time
+maps = []
+for _ in range(12):
+    maps.append(mmap.mmap(-1, 64 << 20))
+    ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(maps[-1])), 1, 64 << 20)
+    maps[-1].madvise(mmap.MADV_DONTNEED)
+time.sleep(0.5)
+out['did'] = 'keeps 768 MiB'
+""",
+    "keeps pages of shared zeros": """
+import mmap, os, time
+zero = os.open('/dev/zero', os.O_RDONLY)
+maps = []
+for _ in range(12):
+    maps.append(mmap.mmap(zero, 64 << 20, prot=mmap.PROT_READ))
+    maps[-1].madvise(22)  # MADV_POPULATE_READ
+    maps[-1].madvise(mmap.MADV_DONTNEED)
+time.sleep(0.5)
+out['did'] = 'keeps 768 MiB'
+""",
+    "keeps page tables": """
+import mmap, time
+pages = mmap.mmap(-1, 400 << 30, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
+pages.madvise(mmap.MADV_NOHUGEPAGE)
+for at in range(0, 400 << 30, 2 << 20):
+    pages[at]
+time.sleep(0.5)
+out['did'] = 'keeps 800 MiB'
+""",
+    "keeps removed files open": """
+import os, time
+files = []
+for number in range(40):
+    files.append(os.open('file', os.O_RDWR | os.O_CREAT))
+    os.posix_fallocate(files[-1], 0, 16 << 20)
+    os.unlink('file')
+time.sleep(3)
+out['did'] = 'keeps 640 MiB'
+""",
+    "keeps removed files mapped": """
+import ctypes, os, time
+call = ctypes.CDLL(None).mmap  # that of Python keeps a descriptor
+call.restype, call.argtypes = ctypes.c_size_t, [ctypes.c_size_t] * 2 + [ctypes.c_int] * 3 + [ctypes.c_long]
+for number in range(40):
+    with open('file', 'w+b') as file:
+        os.posix_fallocate(file.fileno(), 0, 16 << 20)
+        assert call(0, 4096, 3, 1, file.fileno(), 0) % 4096 == 0
+    os.unlink('file')
+time.sleep(3)
+out['did'] = 'keeps 640 MiB'
+""",
 }
 
 REWARD = """

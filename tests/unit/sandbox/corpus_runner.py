@@ -5,10 +5,12 @@ folders, the process sees them through a mount of its own.
 """
 
 import ctypes
+import itertools
 import json
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 _NEW_MOUNTS, _BIND, _REC, _PRIVATE = 0x00020000, 4096, 16384, 1 << 18
@@ -49,7 +51,7 @@ def become(uid: int, folder: Path) -> None:
 def main(uid: int, folder: Path) -> None:
     if uid:
         become(uid, folder)
-    from corpus import FATAL, GENERATED, JUDGE, RAW, REWARD, SECRET
+    from corpus import FATAL, GENERATED, HOARDS, JUDGE, RAW, REWARD, SECRET
     from dressage.contracts import run_judge_in_sandbox, score_in_sandbox
     from dressage.envs.cards import load_card
     from dressage.envs.trajectory import load_check_trajectories
@@ -58,12 +60,15 @@ def main(uid: int, folder: Path) -> None:
     os.environ["DRESSAGE_RUN_TOKEN"] = SECRET
     secret = folder / "secret"
     secret.write_text(SECRET)
-    scratch = [0]
+    numbers = itertools.count()
+
+    def scratch_folder() -> Path:
+        own = folder / f"scratch{next(numbers)}"
+        own.mkdir()
+        return own
 
     def sandboxed(target: str, request: dict, **limits: float) -> dict:
-        scratch[0] += 1
-        own = folder / f"scratch{scratch[0]}"
-        own.mkdir()
+        own = scratch_folder()
         bounds = {"memory_bytes": 1 << 30, "wall_seconds": 60.0, "file_bytes": 1 << 20, **limits}
         try:
             return run(f"sandbox_targets:{target}", request, limits=Limits(**bounds), scratch=own)
@@ -78,9 +83,7 @@ def main(uid: int, folder: Path) -> None:
 
     def measured() -> list[object]:
         """Returns and judgments of recorded episodes; JSON keeps every bit of them."""
-        scratch[0] += 1
-        own = folder / f"scratch{scratch[0]}"
-        own.mkdir()
+        own = scratch_folder()
         scores = score_in_sandbox(REWARD, card, episodes, scratch=own)
         return [scores, [each.to_dict() for each in run_judge_in_sandbox(JUDGE, episodes, scratch=own)]]
 
@@ -97,6 +100,10 @@ def main(uid: int, folder: Path) -> None:
     outcomes["generated"] = sandboxed("run_generated", {"sources": GENERATED})
     slow = {"wall_seconds": 1.0, "memory_bytes": 256 << 20}
     outcomes["fatal"] = {name: sandboxed("run_source", {"source": source}, **slow) for name, source in FATAL.items()}
+    small = {"memory_bytes": 256 << 20, "scratch_bytes": 32 << 20, "file_bytes": 16 << 20}
+    with ThreadPoolExecutor(len(HOARDS)) as pool:
+        replies = pool.map(lambda source: sandboxed("run_source", {"source": source}, **small), HOARDS.values())
+        outcomes["hoards"] = dict(zip(HOARDS, replies, strict=True))
     stop.set()
     thread.join()
     outcomes["neighbours"] = digests

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from dressage.sandbox.capabilities import capabilities
 
-from tests.unit.sandbox.corpus import CALLS, FATAL, GENERATED, RAW, SECRET
+from tests.unit.sandbox.corpus import CALLS, FATAL, GENERATED, HOARDS, RAW, SECRET
 
 _ORDINARY = 65534
 _SECONDS = 300
@@ -68,6 +68,18 @@ def test_no_trick_of_the_language_leads_outside(outcomes):
 def test_a_broken_process_is_a_named_failure(outcomes):
     assert set(outcomes["fatal"]) == set(FATAL)
     assert {name: reply for name, reply in outcomes["fatal"].items() if "failure" not in reply} == {}
+
+
+def test_no_program_keeps_more_than_it_may(outcomes):
+    ends = {name: reply.get("failure", reply.get("error")) for name, reply in outcomes["hoards"].items()}
+    assert set(ends) == set(HOARDS)
+    assert ends == {
+        "keeps pages in shared memory": "PermissionError",
+        "keeps pages of shared zeros": "PermissionError",
+        "keeps page tables": "memory",
+        "keeps removed files open": "killed",
+        "keeps removed files mapped": "killed",
+    }
 
 
 def test_neighbours_are_bit_equal_and_nothing_is_left(outcomes):

@@ -1,5 +1,7 @@
 """Hostile scratch folders: they end their process, are measured and removed, and harm no one else."""
 
+import ctypes
+import mmap
 import os
 import textwrap
 import time
@@ -9,7 +11,7 @@ from dressage.sandbox import Limits, SandboxProcess, process
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.limits import GIB, MIB
 from dressage.sandbox.machine import Machine, memory_bytes
-from dressage.sandbox.scratch import remove_scratch, scratch_folder, scratch_size
+from dressage.sandbox.scratch import disk_usage, remove_scratch, removed_size, scratch_folder, scratch_size
 
 LIMIT = 100 * MIB
 needs_sandbox = pytest.mark.skipif(not capabilities().sufficient, reason="this kernel has no Landlock or seccomp")
@@ -63,6 +65,49 @@ def test_a_sparse_file_counts_with_its_length(tmp_path):
     (tmp_path / "sparse").touch()
     os.truncate(tmp_path / "sparse", GIB)
     assert scratch_size(tmp_path, 2 * GIB) == GIB
+
+
+needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="no /proc")
+
+
+def map_page(file):
+    """Map a page of a file; `mmap.mmap` would keep a descriptor."""
+    call = ctypes.CDLL(None).mmap
+    call.restype, call.argtypes = ctypes.c_size_t, [ctypes.c_size_t] * 2 + [ctypes.c_int] * 3 + [ctypes.c_long]
+    return call(0, 4096, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0)
+
+
+@needs_proc
+def test_removed_files_count_while_they_are_used(tmp_path):
+    limits, me = Limits(scratch_bytes=LIMIT, file_bytes=50 * MIB), os.getpid()
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    for name in ("open", "mapped", "both"):
+        (folder / name).write_bytes(bytes(MIB))
+    with open(folder / "open", "rb"), open(folder / "both", "rb") as both:
+        with open(folder / "mapped", "rb") as mapped:
+            pages = [map_page(file) for file in (mapped, mapped, both)]
+        assert removed_size(me, folder, limits) == 0 and disk_usage(me, folder, limits) == 3 * MIB
+        for name in ("open", "both"):
+            (folder / name).unlink()
+        assert removed_size(me, folder, limits) == 2 * MIB and disk_usage(me, folder, limits) == 3 * MIB
+        (folder / "mapped").unlink()
+        # An ordinary user does not see the size of a file that is mapped only.
+        assert removed_size(me, folder, limits) in (3 * MIB, 2 * MIB + limits.file_bytes)
+        assert removed_size(me, tmp_path / "other", limits) == 0, "others, as of packages, do not count"
+    for address in pages:
+        ctypes.CDLL(None).munmap(ctypes.c_void_p(address), ctypes.c_size_t(4096))
+    assert removed_size(me, folder, limits) == 0
+
+
+def test_a_process_that_is_gone_has_no_removed_files(tmp_path):
+    assert removed_size(2**30, tmp_path, Limits()) == 0
+
+
+@needs_proc
+def test_more_mappings_than_are_read_exceed_every_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("dressage.sandbox.scratch._MAX_MAPS_BYTES", 1000)
+    assert removed_size(os.getpid(), tmp_path, Limits(scratch_bytes=LIMIT)) > LIMIT
 
 
 HOSTILE = {
