@@ -12,8 +12,8 @@ from types import MappingProxyType
 FCNTL: Mapping[str, int] = MappingProxyType(
     {"DUPFD": 0, "GETFD": 1, "SETFD": 2, "GETFL": 3, "SETFL": 4, "DUPFD_CLOEXEC": 1030, "GETPIPE_SZ": 1032}
 )
-"""No locks and leases, which stop other openers of a file and use memory of the kernel. No SETOWN and SETSIG: asynchronous I/O can
-send any signal to any process of the same user. No larger pipes, for which each user has a limit."""
+"""No locks and leases, which stop other openers of a file and use memory of the kernel. No SETOWN and SETSIG: asynchronous I/O
+can send any signal to any process of the same user. No larger pipes, for which each user has a limit."""
 
 IOCTL: Mapping[str, int] = MappingProxyType(
     {
