@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dressage import errors
-from dressage.client.discovery import find_local_server
+from dressage.client.discovery import SERVER_FILE, find_local_server
 from dressage.local.stack import LocalStack
 
 
@@ -66,6 +66,13 @@ def default_console(address: str) -> str:
     return f"{host}:{chosen}"
 
 
+def console_line(stack: LocalStack, data_dir: Path, output: Any) -> str:
+    """The line that leads to the console. Only a terminal gets the token: files and pipes are kept and read by others."""
+    if output.isatty():
+        return f"console: {console_url(stack)}"
+    return f"console: {stack.console}, with the token in {data_dir / SERVER_FILE}, which only you can read"
+
+
 def console_url(stack: LocalStack) -> str:
     """Address of the console for a browser. The token is in the fragment, which browsers do not send or log."""
     return f"{stack.console}/#token={quote(stack.token, safe='')}"
@@ -79,7 +86,7 @@ async def _serve(data_dir: Path, settings: dict[str, Any], *, open_browser: bool
     try:
         print(f"serving on {stack.public}, data in {data_dir}; press Ctrl-C to stop", flush=True)
         if stack.console is not None:
-            print(f"console: {console_url(stack)}", flush=True)
+            print(console_line(stack, data_dir, sys.stdout), flush=True)
             if open_browser:
                 await asyncio.to_thread(webbrowser.open, console_url(stack))
         await shutdown_requested.wait()

@@ -1,15 +1,19 @@
 """Where the data of this machine lives, and whether a server runs on it.
 
 A server of one machine writes `server.json` ({address, pid, token}) into its data folder once it answers, and removes it
-when it stops. After a crash the file stays behind, so it is believed only if its process lives and its port accepts. Only
-the user of the server may read the file; who can read it may call the server.
+when it stops. After a crash the file stays behind, and another process may get the process id and the port: it would be
+sent the token. So the file is believed only while a server holds the lock of the folder. The kernel releases the lock when
+the server's process ends, and the next server removes the file before it writes its own. Only the user of the server may
+read the file; who can read it may call the server.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +21,10 @@ from dressage import errors
 from dressage.addresses import is_loopback, split_address
 
 SERVER_FILE = "server.json"
+LOCK_FILE = "orchestrator.lock"
+"""The lock of a data folder, held with `flock`."""
 _PROBE_SECONDS = 1.0
+_MAX_BYTES = 65_536
 
 
 @dataclass(frozen=True)
@@ -31,13 +38,48 @@ class LocalServer:
 
 
 def find_local_server(data_dir: Path) -> LocalServer | None:
-    """The server that runs on a data folder, or None (no file, a dead process, a closed port)."""
+    """The server that runs on a data folder, or None (no file, one of another user or that others can read, no server)."""
+    # First the lock: a file that is read while it is held was not left behind by an earlier server.
+    if not _is_locked(data_dir / LOCK_FILE):
+        return None
     try:
-        entry = json.loads((data_dir / SERVER_FILE).read_text(encoding="utf-8"))
+        entry = json.loads(_read_private(data_dir / SERVER_FILE))
         server = LocalServer(str(entry["address"]), int(entry["pid"]), entry.get("token"))
-    except (FileNotFoundError, NotADirectoryError, PermissionError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return server if _process_lives(server.pid) and _port_accepts(server.address) else None
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether a process holds the lock. A free lock is taken for a moment, which the lock's owner waits for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _read_private(path: Path) -> bytes:
+    """The content of a file of this user that no other user can read.
+
+    :raises PermissionError: for another file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        own = status.st_uid == os.geteuid() or os.geteuid() == 0
+        if not own or not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
+            raise PermissionError(f"{path}: not a private file of this user")
+        return file.read(_MAX_BYTES)
 
 
 def local_token(address: str, data_dir: Path) -> str | None:

@@ -7,10 +7,12 @@ import os
 from pathlib import Path
 
 from dressage.artifacts.atomic import PRIVATE_FILE, make_private_folder, write_bytes
+from dressage.client.discovery import LOCK_FILE, SERVER_FILE
 from dressage.errors import FailedPrecondition
 from filelock import FileLock, Timeout
 
-LOCK_NAME = "orchestrator.lock"
+_PROBE_SECONDS = 0.5
+"""Time for which clients that look for a server may hold the lock."""
 FACTS_NAME = "orchestrator.json"
 
 
@@ -20,7 +22,7 @@ class DataFolderLock:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # Acquired in one thread and released in another.
-        self._lock = FileLock(folder / LOCK_NAME, mode=PRIVATE_FILE, thread_local=False)
+        self._lock = FileLock(folder / LOCK_FILE, mode=PRIVATE_FILE, thread_local=False)
 
     def acquire(self) -> None:
         """Acquire the lock.
@@ -29,10 +31,11 @@ class DataFolderLock:
         """
         make_private_folder(self._folder)
         try:
-            self._lock.acquire(timeout=0)
+            self._lock.acquire(timeout=_PROBE_SECONDS)
         except Timeout:
             raise FailedPrecondition(_conflict(self._folder), reason="DATA_FOLDER_IN_USE") from None
-        (self._folder / FACTS_NAME).unlink(missing_ok=True)
+        for name in (FACTS_NAME, SERVER_FILE):  # of a server that did not stop in order
+            (self._folder / name).unlink(missing_ok=True)
 
     def announce(self, address: str) -> None:
         """Write process id and address of this server, for the error message of a second server."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import io
 import json
 import os
 import signal
@@ -19,8 +21,9 @@ from dressage import errors
 from dressage.addresses import is_loopback
 from dressage.api.v1 import session_pb2
 from dressage.cli import run
-from dressage.cli.serve import console_url, default_console
+from dressage.cli.serve import console_line, console_url, default_console
 from dressage.client import AsyncClient
+from dressage.client.discovery import LOCK_FILE
 from dressage.local import connection, stack
 from dressage.local.connection import ServerOptions as Where
 from dressage.local.stack import LocalStack, _reachable
@@ -219,6 +222,14 @@ def test_the_token_is_in_the_fragment_of_the_address():
     stack = LocalStack(address="127.0.0.1:1", artifacts=Path(), token="a/b&c", console="http://127.0.0.1:2")
     assert console_url(stack) == "http://127.0.0.1:2/#token=a%2Fb%26c"
 
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert console_line(stack, Path("/data"), Terminal()) == "console: http://127.0.0.1:2/#token=a%2Fb%26c"
+    line = console_line(stack, Path("/data"), io.StringIO())
+    assert "a/b" not in line and "token=" not in line and "/data/server.json" in line, "a file does not get the token"
+
 
 async def test_a_service_that_does_not_start_takes_the_others_down(services: Recorder, tmp_path: Path):
     services.failing = "dressage_judge"
@@ -256,9 +267,13 @@ async def test_a_running_server_is_joined_and_a_dead_one_is_not(
     async with serving(FakeOrchestrator()) as address:
         facts = {"address": address, "pid": os.getpid(), "token": "its own"}
         (tmp_path / "server.json").write_text(json.dumps(facts))
+        (tmp_path / "server.json").chmod(0o600)
+        lock = (tmp_path / LOCK_FILE).open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
         async with connection.connect(Where(data_dir=tmp_path, token="of another server"), start="full") as joined:
             assert (joined.kind, joined.client.address, joined.client.endpoint.token) == ("joined", address, "its own")
             assert joined.local_path("sessions/none") is None
+        lock.close()
     assert services.log == []
     async with connection.connect(Where(data_dir=tmp_path), start="full") as own:
         assert own.kind == "stack"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import inspect
 import json
 import os
@@ -20,6 +21,7 @@ import pytest
 from dressage import errors
 from dressage.api.v1 import event_pb2, session_pb2
 from dressage.client import AsyncClient, CallPolicy, Client, find_local_server
+from dressage.client.discovery import LOCK_FILE
 from dressage.client.downloads import relative_path
 from hypothesis import given
 from hypothesis import strategies as st
@@ -214,14 +216,18 @@ def test_no_key_resolves_outside(parts: list[str]):
 def test_a_server_file_is_believed_only_if_its_process_answers(server: Background, tmp_path: Path):
     file = tmp_path / "server.json"
     assert find_local_server(tmp_path) is None
-    file.write_text("{half")
-    assert find_local_server(tmp_path) is None
-    file.write_text(json.dumps({"address": server.address, "pid": 2**22 + 1}))
-    assert find_local_server(tmp_path) is None
-    file.write_text(json.dumps({"address": "127.0.0.1:9", "pid": os.getpid()}))
-    assert find_local_server(tmp_path) is None
-    file.write_text(json.dumps({"address": server.address, "pid": os.getpid()}))
-    local = find_local_server(tmp_path)
-    assert local is not None and local.address == server.address
-    with Client.connect(environ={"DRESSAGE_HOME": str(tmp_path)}) as client:
-        assert client.address == server.address
+    with (tmp_path / LOCK_FILE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        file.write_text("{half")
+        file.chmod(0o600)
+        assert find_local_server(tmp_path) is None
+        file.write_text(json.dumps({"address": server.address, "pid": 2**22 + 1}))
+        assert find_local_server(tmp_path) is None
+        file.write_text(json.dumps({"address": "127.0.0.1:9", "pid": os.getpid()}))
+        assert find_local_server(tmp_path) is None
+        file.write_text(json.dumps({"address": server.address, "pid": os.getpid()}))
+        local = find_local_server(tmp_path)
+        assert local is not None and local.address == server.address
+        with Client.connect(environ={"DRESSAGE_HOME": str(tmp_path)}) as client:
+            assert client.address == server.address
+    assert find_local_server(tmp_path) is None, "the lock is free"
