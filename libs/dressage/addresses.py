@@ -14,7 +14,7 @@ def split_address(address: str, *, field: str = "address") -> tuple[str, int]:
     :raises InvalidArgument: if it is not of that form.
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
+    if not host or not (port.isascii() and port.isdigit()) or len(port) > 5 or not 0 < int(port) < 65536 or "/" in host:
         raise errors.InvalidArgument(field=field, value=address, expected="HOST:PORT, for example 127.0.0.1:7400")
     return host.strip("[]"), int(port)
 

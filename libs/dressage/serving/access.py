@@ -10,6 +10,7 @@ import enum
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,6 +41,13 @@ class Quota:
     artifact_bytes: int | None = None
     """Bytes that trainers stored for its sessions that are not deleted."""
     requests_per_second: float | None = None
+    open_streams: int | None = None
+    """Watches and downloads at the same time."""
+
+    @property
+    def limits_sessions(self) -> bool:
+        """Whether a session can exceed it."""
+        return any(v is not None for v in (self.running_sessions, self.cores, self.dollars, self.artifact_bytes))
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,12 @@ class Gate(Protocol):
         """Check a valid request.
 
         :raises PermissionDenied: for a resource of another principal.
+        """
+
+    def stream(self, principal: Principal, method: str) -> AbstractContextManager[None]:
+        """Count a stream of answers while the context is open.
+
+        :raises ResourceExhausted: for too many.
         """
 
     def record(self, principal: Principal | None, method: str, request: Any, response: Any, code: str) -> None:

@@ -1,7 +1,8 @@
 """The server interceptor: metrics, authentication, validation, authorisation and error mapping around each handler.
 
-One class does all of it, because their order matters and every RPC kind needs its own wrapper. Health and reflection need
-no token, because probes have none.
+One class does all of it, because their order matters and every RPC kind needs its own wrapper. A caller without a token is
+refused before its request is read, so it costs no message and waits for none. Health and reflection need no token, because
+probes have none; their streams have a limit of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from dressage.serving.metrics import GrpcMetrics
 from dressage.serving.validation import MessageValidator
 
 _OPEN_SERVICES = ("grpc.health.", "grpc.reflection.")
+_MAX_OPEN_STREAMS = 64
+"""Streams of callers without a token, at the same time."""
 
 
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
@@ -47,6 +50,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         self._authenticate = authenticate
         self._gate = gate
         self._exempt = exempt
+        self._open_streams = 0
         self._validate = MessageValidator()
         self._log = structlog.get_logger("dressage.grpc")
 
@@ -60,7 +64,10 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         _, service, method = details.method.split("/", 2)
-        call = _Call(service=service, method=method, details=details)
+        call = _Call(service=service, method=method, details=details, kind=_kind(handler))
+        refusal = await self._identify(call)
+        if refusal is not None:  # a handler of streams begins before a request is there
+            return grpc.stream_stream_rpc_method_handler(self._refuse(call, refusal))
         requests = (lambda items: self._validate_each(call, items)) if handler.request_streaming else None
         if handler.response_streaming:
             behaviour = self._streaming(call, handler, requests)
@@ -74,21 +81,25 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
-    async def _check(self, call: _Call, request: Any) -> None:
-        """Authenticate the caller of a call, validate its request, and check that the caller may make it.
+    async def _identify(self, call: _Call) -> Exception | None:
+        """Recognise the caller of a call; returns why it is refused."""
+        if self._authenticate is None or self._is_open(call.service):
+            return None
+        try:
+            call.principal = await self._authenticate(call.token)
+        except Exception as error:
+            return error
+        if call.principal is not None:
+            return None
+        return errors.Unauthenticated(
+            "bearer token missing or wrong. Set DRESSAGE_TOKEN to the token of the server.",
+            reason="TOKEN_MISSING_OR_WRONG",
+        )
 
-        :raises Unauthenticated: for a missing or unknown token.
-        """
+    async def _check(self, call: _Call, request: Any) -> None:
+        """Validate the request of a call, and check that its caller may make it."""
         call.request = request
-        if self._authenticate is not None and not self._is_open(call.service):
-            principal = await self._authenticate(call.token)
-            if principal is None:
-                raise errors.Unauthenticated(
-                    "bearer token missing or wrong. Set DRESSAGE_TOKEN to the token of the server.",
-                    reason="TOKEN_MISSING_OR_WRONG",
-                )
-            call.principal = principal
-            current_principal.set(principal)  # each call has a task, and thus a context, of its own
+        current_principal.set(call.principal)  # each call has a task, and thus a context, of its own
         if call.principal is not None and self._gate is not None:
             self._gate.enter(call.principal, call.name)
         if request is not None:
@@ -117,9 +128,9 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             yield item
 
     @contextmanager
-    def _measure(self, call: _Call, kind: str) -> Iterator[_Measurement]:
+    def _measure(self, call: _Call) -> Iterator[_Measurement]:
         """Count and measure a call, and record it for the audit."""
-        with _Measurement(self._metrics, call, kind) as measurement:
+        with _Measurement(self._metrics, call) as measurement:
             try:
                 yield measurement
             finally:
@@ -130,7 +141,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         inner = handler.stream_unary if requests else handler.unary_unary
 
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            with self._measure(call, "client_stream" if requests else "unary") as measurement:
+            with self._measure(call) as measurement:
                 try:
                     await self._check(call, None if requests else request)
                     call.response = await inner(requests(request) if requests else request, context)
@@ -140,19 +151,49 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
 
         return behaviour
 
+    def _refuse(self, call: _Call, error: Exception) -> Any:
+        async def behaviour(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+            with self._measure(call) as measurement:
+                await self._abort(call, measurement, context, error)
+                yield
+
+        return behaviour
+
+    @contextmanager
+    def _stream(self, call: _Call) -> Iterator[None]:
+        """Count a stream of answers while the context is open.
+
+        :raises ResourceExhausted: for too many.
+        """
+        if call.principal is not None and self._gate is not None:
+            with self._gate.stream(call.principal, call.name):
+                yield
+        elif not call.service.startswith(_OPEN_SERVICES):
+            yield
+        elif self._open_streams >= _MAX_OPEN_STREAMS:
+            message = f"{self._open_streams} open streams of health and reflection, the limit; try again later"
+            raise errors.ResourceExhausted(message, reason="TOO_MANY_STREAMS")
+        else:
+            self._open_streams += 1
+            try:
+                yield
+            finally:
+                self._open_streams -= 1
+
     def _streaming(self, call: _Call, handler: Any, requests: Any) -> Any:
         inner = handler.stream_stream if requests else handler.unary_stream
 
         async def behaviour(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
-            with self._measure(call, "bidi_stream" if requests else "server_stream") as measurement:
+            with self._measure(call) as measurement:
                 try:
                     await self._check(call, None if requests else request)
-                    response = inner(requests(request) if requests else request, context)
-                    if hasattr(response, "__aiter__"):
-                        async for item in response:
-                            yield item
-                    else:  # a coroutine that writes by itself, as that of reflection does
-                        await response
+                    with self._stream(call):
+                        response = inner(requests(request) if requests else request, context)
+                        if hasattr(response, "__aiter__"):
+                            async for item in response:
+                                yield item
+                        else:  # a coroutine that writes by itself, as that of reflection does
+                            await response
                 except BaseException as error:
                     await self._abort(call, measurement, context, error)
 
@@ -186,6 +227,13 @@ class _MalformedRequest:
     problem: str
 
 
+def _kind(handler: grpc.RpcMethodHandler) -> str:
+    """The kind of a method in the metrics."""
+    if handler.response_streaming:
+        return "bidi_stream" if handler.request_streaming else "server_stream"
+    return "client_stream" if handler.request_streaming else "unary"
+
+
 def _tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
     """Return a deserializer that does not raise: gRPC maps its errors to INTERNAL or UNKNOWN, but they are the caller's."""
     if deserialize is None:
@@ -203,9 +251,10 @@ def _tolerant(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], A
 class _Call:
     """Service, method and bearer token of a call."""
 
-    def __init__(self, *, service: str, method: str, details: grpc.HandlerCallDetails) -> None:
+    def __init__(self, *, service: str, method: str, details: grpc.HandlerCallDetails, kind: str) -> None:
         self.service = service
         self.method = method
+        self.kind = kind
         header = dict(details.invocation_metadata or ()).get("authorization", "")
         scheme, _, token = (header if isinstance(header, str) else header.decode("latin-1")).partition(" ")
         self.token = token if scheme == "Bearer" else ""
@@ -222,9 +271,9 @@ class _Call:
 class _Measurement:
     """Counts one call and measures its duration."""
 
-    def __init__(self, metrics: GrpcMetrics, call: _Call, kind: str) -> None:
+    def __init__(self, metrics: GrpcMetrics, call: _Call) -> None:
         self._metrics = metrics
-        self._labels = (call.service, call.method, kind)
+        self._labels = (call.service, call.method, call.kind)
         self.code = "OK"
 
     def __enter__(self) -> _Measurement:

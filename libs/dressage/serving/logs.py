@@ -1,4 +1,8 @@
-"""Structured logs: JSON for machines, text for people, with session, iteration, run and trace ids bound by context."""
+"""Structured logs: JSON for machines, text for people, with session, iteration, run and trace ids bound by context.
+
+Callers cause entries, so an entry is bounded in size, and a traceback has no values of variables: they include tokens and
+requests, and to format them takes as long as hundreds of calls.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,9 @@ _QUIET = ("alembic.runtime.plugins",)
 """Loggers whose messages at the level `info` are one for each plug-in of a library."""
 _APART = ("dbos",)
 """Loggers that do not propagate, and write to standard error themselves if they have no handler."""
+_MAX_TEXT = 4_000
+"""Characters of one field of an entry."""
+_MAX_TRACEBACK = 8_000
 _SECRET_HINTS = ("token", "secret", "password", "api_key", "authorization")
 _NOT_SECRET = frozenset({"input_tokens", "output_tokens", "tokens", "resume_token", "page_token"})
 
@@ -30,6 +37,23 @@ def _redact(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, An
     return event
 
 
+def _bound(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Cut long values; the end of a traceback has its cause."""
+    return {name: _short(value, name) for name, value in event.items()}
+
+
+def _short(value: Any, name: str) -> Any:
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int):  # Python writes no longer ones
+        return value if value.bit_length() < 10_000 else f"an integer of {value.bit_length()} bits"
+    text = value if isinstance(value, str) else repr(value)
+    most = _MAX_TRACEBACK if name == "exception" else _MAX_TEXT
+    if len(text) <= most:
+        return value
+    return f"{text[: most // 2]} … {len(text) - most} characters left out … {text[-(most // 2) :]}"
+
+
 def configure(*, format: str = "json", level: str = "info", stream: TextIO | None = None) -> None:
     """Configure structlog and `logging` for this process.
 
@@ -41,7 +65,7 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if format == "json"
-        else structlog.dev.ConsoleRenderer(colors=target.isatty())
+        else structlog.dev.ConsoleRenderer(colors=target.isatty(), exception_formatter=structlog.dev.plain_traceback)
     )
     if format == "text":  # JSON escapes control characters by itself
         target = raw_stream(target)
@@ -50,13 +74,13 @@ def configure(*, format: str = "json", level: str = "info", stream: TextIO | Non
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _redact,
+        structlog.processors.format_exc_info,
+        _bound,
     ]
-    # In JSON a traceback is a field of its record; the console renderer formats it itself.
     if format == "text":
         shared.append(_printable)
-    processors = [*shared, structlog.processors.format_exc_info] if format == "json" else shared
     structlog.configure(
-        processors=[*processors, renderer],
+        processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(target),
         cache_logger_on_first_use=False,

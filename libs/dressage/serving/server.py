@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,6 +36,9 @@ logging.getLogger("grpc._cython.cygrpc").setLevel(logging.INFO)
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
+MAX_CONNECTIONS = 4_096
+_MAX_DESCRIPTORS = 65_536
+
 _OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -42,7 +46,15 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     # On a busy machine, delayed keepalive pings arrive together; the server must not close the connection for that.
-    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_ping_strikes", 100),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    # Connections of callers that send nothing: during the handshake, and afterwards.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.max_concurrent_streams", 2_000),
+    # Headers: a bearer token has at most 8 KiB.
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.absolute_max_metadata_size", 32 * 1024),
 ]
 
 
@@ -94,6 +106,19 @@ class TlsFiles:
             raise FailedPrecondition(f"{error.filename}: {error.strerror}", reason="BAD_CERTIFICATE") from error
 
 
+def connection_limit(most: int) -> int:
+    """Return how many connections a server may have open: `most`, or what leaves descriptors for the rest of the process.
+
+    Raises the process's limit of descriptors towards the hard limit first: its soft value is often 1024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < highest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+        soft = highest
+    return most if soft == resource.RLIM_INFINITY else min(most, soft // 4)
+
+
 class GrpcServer:
     """The gRPC server of a service.
 
@@ -139,7 +164,8 @@ class GrpcServer:
         interceptor = ServiceInterceptor(
             metrics=grpc_metrics(), authenticate=authenticate, gate=gate, exempt=frozenset(exempt)
         )
-        self.server = grpc.aio.server(interceptors=[interceptor], options=_OPTIONS)
+        limit = ("grpc.max_allowed_incoming_connections", connection_limit(MAX_CONNECTIONS))
+        self.server = grpc.aio.server(interceptors=[interceptor], options=[*_OPTIONS, limit])
         self._log = structlog.get_logger("dressage.serving").bind(service=service_name)
 
     @classmethod

@@ -3,21 +3,31 @@
 The endpoints come from the descriptors of the protos, so a new method needs no code here. A call is decoded (proto or
 JSON), sent on by gRPC with the caller's bearer token and deadline, and its result or status is returned with all details.
 Validation, authentication and errors stay in the orchestrator. When a caller leaves, its upstream call is cancelled.
+
+To decode a message takes time of all callers, so the console reads the message of a caller only if the orchestrator recognises
+its token, and bounds the number of values in JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import hashlib
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 from connectrpc.code import Code
+from connectrpc.codec import Codec
 from connectrpc.compat import google_protobuf_binary_codec, google_protobuf_json_codec
 from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.interceptor import MetadataInterceptor
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
+from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
 from dressage.api.v1 import (
     artifact_service_pb2,
@@ -31,6 +41,8 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 from protobuf.wkt import Any as WireAny
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
 
 _FILES = (
     artifact_service_pb2,
@@ -44,6 +56,11 @@ SERVICES: Mapping[str, ServiceDescriptor] = {
 }
 """The services of the public API by full name."""
 
+_PROBE = SERVICES["dressage.v1.EnvironmentService"].methods_by_name["ListEnvironments"]
+_PROBE_MS = 10_000.0
+_KNOWN_SECONDS = 30.0
+_MAX_KNOWN = 10_000
+_MAX_JSON_VALUES = 100_000
 _STATUS_DETAILS = "grpc-status-details-bin"
 _STOPPING = "the console is stopping; try again"
 
@@ -88,6 +105,14 @@ class Upstream:
         seconds = self._limits.call_seconds if timeout_ms is None else timeout_ms / 1000
         return await call(request, metadata=_metadata(authorization), timeout=seconds)
 
+    async def recognise(self, authorization: str | None) -> None:
+        """Ask the orchestrator whether it accepts a caller.
+
+        :raises grpc.aio.AioRpcError: if it does not, or does not answer.
+        """
+        request = environment_service_pb2.ListEnvironmentsRequest(page_size=1)
+        await self.unary(_PROBE, request, authorization=authorization, timeout_ms=_PROBE_MS)
+
     @asynccontextmanager
     async def stream(
         self, method: MethodDescriptor, request: Any, *, authorization: str | None, timeout_ms: float | None = None
@@ -99,7 +124,11 @@ class Upstream:
         if self._stopping:
             raise ConnectError(Code.UNAVAILABLE, _STOPPING)
         if len(self._streams) >= self._limits.max_streams:
-            raise ConnectError(Code.RESOURCE_EXHAUSTED, f"more than {self._limits.max_streams} open streams")
+            message = (
+                f"the console has {len(self._streams)} open streams, its limit (DRESSAGE_CONSOLE_MAX_STREAMS); "
+                "close pages, or try again later"
+            )
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, message)
         open_stream = self._channel.unary_stream(
             _path(method),
             request_serializer=type(request).SerializeToString,
@@ -131,11 +160,70 @@ class Upstream:
             call.cancel()
 
 
-class PublicApi(ConnectASGIApplication[Upstream]):
-    """An ASGI application with one service of the public API."""
+class KnownCallers(MetadataInterceptor[None]):
+    """Refuses a call before its message is read, unless the orchestrator recognises the caller.
+
+    A recognised token is remembered for some seconds. The orchestrator authenticates the call itself again.
+    """
 
     def __init__(
-        self, service: ServiceDescriptor, upstream: Upstream, authorization: Callable[[Any], str | None]
+        self,
+        upstream: Upstream,
+        authorization: Callable[[Any], str | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._upstream = upstream
+        self._authorization = authorization
+        self._clock = clock
+        self._until: OrderedDict[bytes, float] = OrderedDict()
+
+    async def on_start(self, ctx: RequestContext[Any, Any]) -> None:
+        header = self._authorization(ctx.request_headers)
+        key = hashlib.sha256((header or "").encode()).digest()
+        if self._clock() < self._until.get(key, -math.inf):
+            return
+        try:
+            await self._upstream.recognise(header)
+        except grpc.aio.AioRpcError as error:
+            raise to_connect(error) from error
+        self._until[key] = self._clock() + _KNOWN_SECONDS
+        self._until.move_to_end(key)
+        if len(self._until) > _MAX_KNOWN:
+            self._until.popitem(last=False)
+
+
+class BoundedJson(Codec[Any, Any]):
+    """JSON with a limited number of values: a few bytes each become an object, and are converted one after another."""
+
+    def __init__(self) -> None:
+        # Unknown fields of JSON are mistakes of a person; those of proto come from newer clients.
+        self._codec = google_protobuf_json_codec(ignore_unknown_fields=False)
+
+    def name(self) -> str:
+        return str(self._codec.name())
+
+    def encode(self, message: Any) -> bytes:
+        return bytes(self._codec.encode(message))
+
+    def decode(self, data: bytes | bytearray, message_class: type[Any]) -> Any:
+        if sum(data.count(sign) for sign in (b"{", b"[", b",")) > _MAX_JSON_VALUES:
+            message = f"the request has more than {_MAX_JSON_VALUES} values in JSON; send it as proto"
+            raise ConnectError(Code.RESOURCE_EXHAUSTED, message)
+        return self._codec.decode(data, message_class)
+
+
+class PublicApi(ConnectASGIApplication[Upstream]):
+    """An ASGI application with one service of the public API.
+
+    :param callers: refuses unknown callers.
+    """
+
+    def __init__(
+        self,
+        service: ServiceDescriptor,
+        upstream: Upstream,
+        authorization: Callable[[Any], str | None],
+        callers: KnownCallers,
     ) -> None:
         self._descriptor = service
         super().__init__(
@@ -143,10 +231,21 @@ class PublicApi(ConnectASGIApplication[Upstream]):
             endpoints=lambda upstream: {
                 _path(method): _endpoint(method, upstream, authorization) for method in service.methods
             },
-            # Unknown fields of JSON are mistakes of a person; those of proto come from newer clients.
-            codecs=[google_protobuf_binary_codec(), google_protobuf_json_codec(ignore_unknown_fields=False)],
+            interceptors=[callers],
+            codecs=[google_protobuf_binary_codec(), BoundedJson()],
             read_max_bytes=MAX_MESSAGE_BYTES,
         )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        problem = _malformed_header(scope["headers"])
+        if problem:
+            await PlainTextResponse(f"{problem}: malformed; expected UTF-8", 400)(scope, receive, send)
+        elif Headers(scope=scope).get("content-type", "").startswith("application/grpc"):
+            text = "gRPC is served at the address of the API; this one serves the Connect protocol"
+            await PlainTextResponse(text, 415)(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     @property
     def path(self) -> str:
@@ -192,6 +291,16 @@ def _endpoint(method: MethodDescriptor, upstream: Upstream, authorization: Calla
             raise to_connect(error) from error
 
     return Endpoint.server_stream(info, stream) if method.server_streaming else Endpoint.unary(info, unary)
+
+
+def _malformed_header(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Name of the first header that the library cannot decode; empty: none."""
+    for name, value in headers:
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            return name.decode("ascii", "replace")
+    return ""
 
 
 def to_connect(error: grpc.aio.AioRpcError) -> ConnectError:

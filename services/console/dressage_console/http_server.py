@@ -1,4 +1,7 @@
-"""uvicorn inside a process with other servers: it uses a given socket, and leaves signals to the process."""
+"""uvicorn inside a process with other servers: it uses a given socket, and leaves signals to the process.
+
+The kernel closes a connection whose client neither acknowledges nor reads for some minutes.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,13 @@ import uvicorn
 from dressage.errors import FailedPrecondition, Unavailable
 from starlette.types import ASGIApp
 
+from dressage_console.connections import Config, ConnectionLimits
+
 _START_SECONDS = 10.0
 _IDLE_SECONDS = 75
+_UNREAD_SECONDS = 300
+_HEAD_BYTES = 32_768
+"""Tokens of an identity provider are in cookies, one for each port."""
 
 
 class _Server(uvicorn.Server):
@@ -34,7 +42,11 @@ def bind(address: str) -> socket.socket:
     host = host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, int(port)), family=family, backlog=256)
+        listening = socket.create_server((host, int(port)), family=family, backlog=256)
+        # Accepted connections inherit these options. A browser that paused a video requests the rest anew.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_SECONDS * 1000)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return listening
     except OSError as error:
         cause = os.strerror(error.errno) if error.errno else str(error)
         raise FailedPrecondition(f"the console cannot listen on {address}: {cause}", reason="ADDRESS_IN_USE") from error
@@ -46,20 +58,31 @@ class HttpServer:
     :param listening: from `bind`.
     :param grace_seconds: seconds that running requests may take to end when the server stops.
     :param tls: certificate chain and private key (PEM), read again when they are replaced; None: no TLS.
+    :param limits: of connections.
     """
 
     def __init__(
-        self, app: ASGIApp, listening: socket.socket, *, grace_seconds: float, tls: tuple[Path, Path] | None = None
+        self,
+        app: ASGIApp,
+        listening: socket.socket,
+        *,
+        grace_seconds: float,
+        tls: tuple[Path, Path] | None = None,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008
     ) -> None:
-        config = uvicorn.Config(
+        config = Config(
             app,
+            limits,
             ssl_certfile=tls[0] if tls else None,
             ssl_keyfile=tls[1] if tls else None,
             log_config=None,
+            log_level="error",  # a line for each malformed request would fill the log
             access_log=False,
             server_header=False,
             lifespan="off",
             ws="none",
+            forwarded_allow_ips=list(limits.proxies),
+            h11_max_incomplete_event_size=_HEAD_BYTES,
             timeout_keep_alive=_IDLE_SECONDS,
             timeout_graceful_shutdown=max(1, round(grace_seconds)),
         )

@@ -4,27 +4,34 @@ A page sends the token once, from the fragment of its address or a form. The tok
 orchestrator and then kept in a cookie (HttpOnly, SameSite=Strict), because `<video>` and downloads send no header. Cookies
 ignore ports, so the cookie's name contains the port: two servers of one machine do not log each other out.
 
+A caller who sends wrong tokens may try again at a limited rate. The limit holds for an address, and for a network of IPv6.
+
 With an identity provider the page gets the token there, by the authorization code flow with PKCE, and sends it in the same way.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import math
+import re
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 import grpc
-from dressage.api.v1 import environment_service_pb2
+from dressage.serving.rates import TokenBuckets
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from dressage_console.forwarding import SERVICES, Upstream
+from dressage_console.forwarding import Upstream
 
-_PROBE = SERVICES["dressage.v1.EnvironmentService"].methods_by_name["ListEnvironments"]
-_PROBE_MS = 10_000.0
 _MAX_TOKEN = 8_192
+_SENDABLE = re.compile(rf"[ -~]{{1,{_MAX_TOKEN + 100}}}")
+_ATTEMPTS_PER_SECOND = 0.5
+_BURST_SECONDS = 20.0
+"""Ten wrong tokens at once."""
 _HTTP = {grpc.StatusCode.UNAUTHENTICATED: 401, grpc.StatusCode.PERMISSION_DENIED: 403}
 
 
@@ -45,23 +52,36 @@ class Provider:
 def cookie_name(host: str) -> str:
     """Name of the cookie for a value of the Host header."""
     port = host.rpartition(":")[2]
-    return f"dressage-token-{port}" if port.isdigit() else "dressage-token"
+    return f"dressage-token-{port}" if port.isascii() and port.isdigit() else "dressage-token"
 
 
 def authorization(headers: Any) -> str | None:
     """The value of the Authorization header to send on: the caller's own, or that of its cookie.
 
     :param headers: any mapping with `get`, case-insensitive.
+    :returns: None also for a value that gRPC could not send.
     """
-    own = headers.get("authorization")
-    if own:
-        return str(own)
+    value = headers.get("authorization") or _from_cookie(headers)
+    return value if value and _SENDABLE.fullmatch(value) else None
+
+
+def _from_cookie(headers: Any) -> str:
     try:
         cookie = SimpleCookie(headers.get("cookie") or "")
     except CookieError:
-        return None
+        return ""
     entry = cookie.get(cookie_name(headers.get("host") or ""))
-    return f"Bearer {entry.value}" if entry is not None and entry.value else None
+    return f"Bearer {entry.value}" if entry is not None and entry.value else ""
+
+
+def address_of(request: Request) -> str:
+    """The caller's address, by which attempts are counted: a host has all addresses of an IPv6 network."""
+    text = request.client.host if request.client else ""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return text
+    return str(address) if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
 def routes(upstream: Upstream, *, secure: bool = False, provider: Provider | None = None) -> list[Route]:
@@ -77,11 +97,21 @@ def routes(upstream: Upstream, *, secure: bool = False, provider: Provider | Non
         body = {"authenticated": code == 200, "oidc": oidc}
         return JSONResponse(body, code if code == 502 else 200, _NO_STORE)
 
+    attempts = TokenBuckets(burst_seconds=_BURST_SECONDS)
+
     async def log_in(request: Request) -> Response:
         token = await _token(request)
         if token is None:
             return JSONResponse({"message": 'expected {"token": "…"}'}, 400, _NO_STORE)
+        # Taken before the token is known to be wrong, so that attempts at the same time count.
+        address = address_of(request)
+        wait = attempts.take(address, _ATTEMPTS_PER_SECOND)
+        if wait > 0:
+            message = {"message": f"Too many wrong tokens from {address}. Try again in {math.ceil(wait)} s."}
+            return JSONResponse(message, 429, {**_NO_STORE, "retry-after": str(math.ceil(wait))})
         code = await probe(upstream, f"Bearer {token}")
+        if code not in (401, 403):
+            attempts.give_back(address, _ATTEMPTS_PER_SECOND)
         if code != 200:
             text = "The token is wrong." if code in (401, 403) else "The server does not answer."
             return JSONResponse({"message": text}, code, _NO_STORE)
@@ -127,9 +157,8 @@ async def _token(request: Request) -> str | None:
 
 async def probe(upstream: Upstream, header: str | None) -> int:
     """Call the orchestrator and return the HTTP status that its answer corresponds to: 200 if it accepts the caller."""
-    request = environment_service_pb2.ListEnvironmentsRequest(page_size=1)
     try:
-        await upstream.unary(_PROBE, request, authorization=header, timeout_ms=_PROBE_MS)
+        await upstream.recognise(header)
     except grpc.aio.AioRpcError as error:
         return _HTTP.get(error.code(), 502)
     return 200

@@ -2,14 +2,16 @@
 
 A page of another site could send requests to a server on loopback, with the browser's cookies. Two checks refuse them:
 the Host header must be a known name (against DNS rebinding), and an Origin header, if there is one, must name this server.
+Malformed ones are refused first, so that nothing behind parses them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,8 +42,8 @@ class Protection:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        problem = self._problem(Headers(scope=scope))
-        app = PlainTextResponse(problem, 403) if problem else self._app
+        refusal = self._refusal(Headers(scope=scope))
+        app = PlainTextResponse(refusal[1], refusal[0]) if refusal else self._app
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -51,18 +53,28 @@ class Protection:
                 headers.setdefault("content-security-policy", _DEFAULT_POLICY)
             await send(message)
 
-        await app(scope, receive, send_with_headers)
+        try:
+            await app(scope, receive, send_with_headers)
+        except ClientDisconnect:  # nobody waits for an answer
+            return
 
-    def _problem(self, headers: Headers) -> str | None:
-        host = headers.get("host", "")
-        name = urlsplit(f"//{host}").hostname if _is_host(host) else None
-        if self._hosts and (name is None or name.lower() not in self._hosts):
-            return "host: not a name of this server; see DRESSAGE_CONSOLE_ALLOWED_HOSTS"
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return "origin: requests of other sites are refused"
+    def _refusal(self, headers: Headers) -> tuple[int, str] | None:
+        """Status and text of the answer to a request that is not served."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        parts = _HOST.fullmatch(host)
+        if host and parts is None:
+            return 400, "host: malformed; expected a name or an address, and a port"
+        if self._hosts and (parts is None or parts["name"].strip("[]").lower() not in self._hosts):
+            return 403, "host: not a name of this server; see DRESSAGE_CONSOLE_ALLOWED_HOSTS"
+        if origin is None:
+            return None
+        site = _ORIGIN.fullmatch(origin)
+        if site is None and origin != "null":
+            return 400, "origin: malformed; expected SCHEME://HOST"
+        if site is None or site["host"].lower() != host.lower():
+            return 403, "origin: requests of other sites are refused"
         return None
 
 
-def _is_host(host: str) -> bool:
-    return bool(host) and not any(c in host for c in "/\\@?# ")
+_HOST = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?", re.ASCII)
+_ORIGIN = re.compile(rf"[A-Za-z][A-Za-z0-9+.-]{{0,30}}://(?P<host>{_HOST.pattern})", re.ASCII)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 
 from dressage.serving.settings import ProcessSettings
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 
@@ -31,6 +32,14 @@ class Settings(ProcessSettings):
         6 * 3600.0, gt=0, le=7 * 86400, description="deadline of a stream that states none; watchers then resume it"
     )
     max_streams: int = Field(512, ge=1, le=100_000, description="maximum number of open streams")
+    max_connections: int = Field(1_000, ge=1, le=100_000, description="maximum number of open connections")
+    max_connections_per_address: int = Field(
+        128, ge=0, description="maximum number of open connections of one address, except of proxies; 0: no limit"
+    )
+    trusted_proxies: tuple[str, ...] = Field(
+        (),
+        description="addresses or networks of proxies whose X-Forwarded-For names the caller; others are not asked",
+    )
     oidc_issuer: str = Field(
         "",
         pattern=r"^(https?://[^/?#\s;,'\"]+(/[^?#\s;,'\"]*)?)?$",
@@ -41,6 +50,14 @@ class Settings(ProcessSettings):
         max_length=200,
         description="the page's client id there, which is the audience that the orchestrator expects",
     )
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for network in value:
+            ipaddress.ip_network(network)
+        return value
+
     prometheus_url: str = Field(
         "",
         pattern="^(https?://.*)?$",

@@ -17,7 +17,8 @@ from starlette.routing import Mount, Route
 from dressage_console import artifacts, login
 from dressage_console import usage as figures
 from dressage_console.assets import FOLDER, Assets
-from dressage_console.forwarding import SERVICES, Limits, PublicApi, Upstream
+from dressage_console.connections import ConnectionLimits
+from dressage_console.forwarding import SERVICES, KnownCallers, Limits, PublicApi, Upstream
 from dressage_console.http_server import HttpServer, bind
 from dressage_console.protection import LOOPBACK_NAMES, Protection
 from dressage_console.settings import Settings
@@ -45,7 +46,8 @@ def application(
     async def health(request: Request) -> Response:
         return PlainTextResponse("ok")
 
-    api = [PublicApi(service, upstream, login.authorization) for service in SERVICES.values()]
+    callers = KnownCallers(upstream, login.authorization)
+    api = [PublicApi(service, upstream, login.authorization, callers) for service in SERVICES.values()]
     routes = [
         *(Mount(service.path, app=service) for service in api),
         Route("/healthz", health),
@@ -74,7 +76,12 @@ async def start(settings: Settings) -> RunningService:
     issuer = settings.oidc_issuer
     provider = login.Provider(issuer, settings.oidc_client_id) if issuer and settings.oidc_client_id else None
     app = application(upstream, hosts=hosts, secure_cookies=settings.secure_cookies, usage=usage, provider=provider)
-    server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls)
+    connections = ConnectionLimits(
+        total=settings.max_connections,
+        per_address=settings.max_connections_per_address,
+        proxies=settings.trusted_proxies,
+    )
+    server = HttpServer(app, listening, grace_seconds=settings.grace_seconds, tls=tls, limits=connections)
     address = await server.start()
     structlog.get_logger("dressage.console").info("listening", address=address)
 

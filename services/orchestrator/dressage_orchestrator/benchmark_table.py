@@ -114,7 +114,7 @@ def fill_groups(benchmark: pb.Benchmark) -> None:
         for case in benchmark.cases:
             if value_of(case):
                 parts.setdefault(value_of(case), []).append(case)
-        ordered = sorted(parts, key=lambda value: int(value) if value.isdigit() else value) if parts else []
+        ordered = sorted(parts, key=lambda value: (0, int(value), "") if value.isdecimal() else (1, 0, value))
         benchmark.groups.extend(_group(kind, value, parts[value]) for value in ordered)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -77,6 +77,7 @@ class Principals:
             dollars=settings.quota_dollars,
             artifact_bytes=settings.quota_artifact_bytes,
             requests_per_second=settings.requests_per_second,
+            open_streams=settings.open_streams,
         )
         tokens = settings.callers()
         self._own = {token_digest(t.get_secret_value()): Principal(API_PRINCIPAL) for t in tokens.values()}
@@ -91,8 +92,14 @@ class Principals:
         return self._authenticate if self._own or self._path or self._jwt else None
 
     def quota(self, name: str) -> Quota:
-        """The quota of a principal: that of the file, else the server's default, which the API's own token lacks."""
-        return self._content.quotas.get(name, Quota() if name in ("", API_PRINCIPAL) else self._default)
+        """The quota of a principal: that of the file, else the server's default, which the API's own token lacks.
+
+        A quota of the file without a limit of streams has the server's, because streams are shared by all callers.
+        """
+        if name in ("", API_PRINCIPAL):
+            return Quota()
+        quota = self._content.quotas.get(name, self._default)
+        return quota if quota.open_streams is not None else replace(quota, open_streams=self._default.open_streams)
 
     async def _authenticate(self, token: str) -> Principal | None:
         if self._path is not None and self._clock() - self._check_time > _CHECK_SECONDS:

@@ -47,7 +47,7 @@ class Quotas:
         :raises ResourceExhausted: naming the quota and what uses it.
         """
         quota = self._of(owner)
-        if quota == Quota():
+        if not quota.limits_sessions:
             return
         # Two sessions at once would each see the whole remainder (decision 0055).
         tx.lock(f"quota/{owner}")

@@ -64,6 +64,9 @@ class Settings(ServingSettings):
     quota_dollars: float | None = Field(None, ge=0, description="dollars of a principal in 30 days")
     quota_artifact_bytes: int | None = Field(None, ge=0, description="bytes stored for a principal's sessions")
     requests_per_second: float | None = Field(None, gt=0, description="sustained rate of a principal's calls")
+    open_streams: int = Field(
+        64, ge=1, description="watches and downloads of a principal at the same time, except of the API's own token"
+    )
     elicit_dollars_per_day: float = Field(10.0, ge=0, description="dollars of all elicitations in a day")
     default_model: str = Field("template/v1", min_length=1, description="default model of sessions")
     default_pool: str = Field("local", pattern=r"^[a-z][a-z0-9-]{0,62}$", description="default pool of runs")

@@ -13,7 +13,7 @@ import grpc
 import pytest
 import pytest_asyncio
 import structlog
-from dressage.api.v1 import benchmark_service_pb2, environment_service_pb2
+from dressage.api.v1 import benchmark_service_pb2, environment_service_pb2, session_service_pb2_grpc
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 from dressage.client import AsyncClient, CallPolicy
@@ -301,6 +301,45 @@ async def test_calls_over_the_rate_wait_as_the_server_says(stack: Stack):
     async with client(stack, "vera") as vera:  # the client waits and repeats
         for _ in range(6):
             await vera.get_environment("Hopper-v5")
+
+
+async def test_watches_of_one_caller_are_limited_and_others_watch_on(stack: Stack):
+    await restarted(
+        stack, {"vera": "quota = {requests_per_second = 1000}", "ugo": "quota = {open_streams = 1}"}, open_streams=3
+    )
+    async with client(stack, "uma") as uma:
+        await uma.create_session(SPEC, session_id="watched")
+    async with grpc.aio.insecure_channel(stack.service.address) as channel:
+        stub = session_service_pb2_grpc.SessionServiceStub(channel)
+
+        async def watch(name: str) -> Any:
+            metadata = (("authorization", f"Bearer {token_of(name)}"),)
+            stream = stub.WatchSession(pb.WatchSessionRequest(name="sessions/watched"), metadata=metadata, timeout=60)
+            await anext(aiter(stream))
+            return stream
+
+        async def refusal(name: str) -> ResourceExhausted:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await watch(name)
+            error = from_rpc(caught.value)
+            assert isinstance(error, ResourceExhausted) and error.reason == "TOO_MANY_STREAMS"
+            return error
+
+        held = [await watch("vera") for _ in range(3)]
+        assert "vera has 3 open streams" in (await refusal("vera")).message
+        assert "open_streams = 3" in (await refusal("vera")).message, "a quota without it has the server's"
+        held += [await watch("uma"), await watch("ugo")]
+        assert (await refusal("ugo")).metadata == {"open_streams": "1"}
+        held[0].cancel()
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    held.append(await watch("vera"))
+                    break
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.05)
+        for stream in held:
+            stream.cancel()
 
 
 async def test_changes_and_refusals_are_audited(served: Stack):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from dressage import errors
 from dressage.api.v1 import environment_service_pb2 as pb
 from dressage.api.v1 import environment_service_pb2_grpc as pb_grpc
 from dressage.rpc_errors import from_rpc
+from dressage.serving import interceptor
+from dressage.serving import server as server_module
 from dressage.serving.access import by_tokens
 from dressage.serving.channels import connect
 from dressage.serving.server import GrpcServer
@@ -92,6 +95,83 @@ async def test_calls_under_way_end_before_the_server_does():
         await asyncio.sleep(0.1)
         await server.stop()
         assert (await pending).name == "environments/slow"
+
+
+async def test_a_caller_without_a_token_is_refused_before_its_message(monkeypatch: pytest.MonkeyPatch):
+    parsed = []
+    monkeypatch.setattr(
+        pb.GetEnvironmentRequest, "FromString", lambda data: parsed.append(data) or pb.GetEnvironmentRequest()
+    )
+    server, address = await _started("open sesame")
+
+    async def nothing():
+        await asyncio.sleep(30)
+        yield b""
+
+    async with grpc.aio.insecure_channel(address) as channel:
+        method = f"/{SERVICE}/GetEnvironment"
+        for call in (
+            channel.stream_unary(method)(nothing(), timeout=5),
+            channel.unary_unary(method)(b"\xff" * 1000, timeout=5),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert not parsed
+    await server.stop()
+
+
+async def test_streams_that_need_no_token_are_limited(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(interceptor, "_MAX_OPEN_STREAMS", 3)
+    server, address = await _started("open sesame")
+    async with grpc.aio.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        held = [stub.Watch(health_pb2.HealthCheckRequest(), timeout=30) for _ in range(3)]
+        for stream in held:
+            await anext(aiter(stream))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(aiter(stub.Watch(health_pb2.HealthCheckRequest(), timeout=5)))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (await stub.Check(health_pb2.HealthCheckRequest(), timeout=5)).status, "probes are answered"
+        for stream in held:
+            stream.cancel()
+    await server.stop()
+
+
+async def test_connections_are_limited_and_silent_ones_end(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 5)
+    handshake = ("grpc.server_handshake_timeout_ms", 1000)
+    options = [option for option in server_module._OPTIONS if option[0] != handshake[0]]
+    monkeypatch.setattr(server_module, "_OPTIONS", [*options, handshake])
+    server, address = await _started("open sesame")
+    host, _, port = address.rpartition(":")
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(12)]
+
+    async def end(reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(4096):
+                pass
+
+    ends = [asyncio.create_task(end(reader)) for reader, _ in silent]
+    async with asyncio.timeout(20):
+        while sum(task.done() for task in ends) < 7:
+            await asyncio.sleep(0.01)
+        await asyncio.wait(ends)
+    assert isinstance(await _failure(address, "environments/x", "wrong"), errors.Unauthenticated)
+    for _, writer in silent:
+        writer.close()
+    await server.stop()
+
+
+async def test_long_headers_are_refused_and_the_server_answers_on():
+    server, address = await _started("open sesame")
+    assert isinstance(await _failure(address, "environments/x", "a" * 8_000), errors.Unauthenticated)
+    async with connect(address, token="b" * 100_000) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await pb_grpc.EnvironmentServiceStub(channel).GetEnvironment(pb.GetEnvironmentRequest(), timeout=5)
+        assert caught.value.code() is not grpc.StatusCode.UNAUTHENTICATED
+    assert isinstance(await _failure(address, "environments/x", "wrong"), errors.Unauthenticated)
+    await server.stop()
 
 
 async def _value(call):

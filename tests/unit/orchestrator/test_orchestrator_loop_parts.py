@@ -290,6 +290,15 @@ def test_groups_count_what_ended_and_leave_unknown_prices_unknown() -> None:
     assert not any(group.kind in ("difficulty", "stage") for group in benchmark.groups)
 
 
+def test_groups_of_numbers_and_words_have_an_order() -> None:
+    benchmark = bench_pb.Benchmark()
+    for category in ("jump", "10", "\xb2", "9", "run"):
+        benchmark.cases.add(environment="environments/A", category=category)
+    benchmark_table.fill_groups(benchmark)
+    values = [group.value for group in benchmark.groups if group.kind == "category"]
+    assert values == ["9", "10", "jump", "run", "\xb2"]
+
+
 def test_the_tree_and_the_ledger() -> None:
     iterations = [
         iteration(1, 0.2),

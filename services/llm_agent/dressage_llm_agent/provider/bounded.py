@@ -43,7 +43,7 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         plain = response.headers.get("content-encoding", "identity").lower() in ("", "identity")
         limit = self._limit if plain else min(self._limit, _MAX_COMPRESSED_BYTES)
         declared = response.headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > limit:
+        if declared.isdecimal() and int(declared) > limit:
             await response.aclose()
             raise ReplyTooLong(limit)
         stream = response.stream

@@ -8,14 +8,16 @@ except deleted ones and the conversations with models, which their owner and adm
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import structlog
 from dressage.errors import NotFound, PermissionDenied, ResourceExhausted
 from dressage.serving.access import Principal, Role, current_principal
+from dressage.serving.rates import TokenBuckets
 
 from dressage_orchestrator.database import benchmarks, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
@@ -23,8 +25,6 @@ from dressage_orchestrator.principals import Principals
 from dressage_orchestrator.service import Sessions
 
 _BURST_SECONDS = 5.0
-# Bounded, because an identity provider may issue tokens for any number of names.
-_MAX_BUCKETS = 10_000
 
 
 @dataclass(frozen=True)
@@ -102,29 +102,39 @@ class PublicGate:
     ) -> None:
         self._service = service
         self._principals = principals
-        self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._rates = TokenBuckets(burst_seconds=_BURST_SECONDS, clock=clock)
+        self._streams: Counter[str] = Counter()
         self._audit = structlog.get_logger("dressage.audit")
 
     def enter(self, principal: Principal, method: str) -> None:
         rate = self._principals.quota(principal.name).requests_per_second
-        if rate:
-            self._take(principal.name, rate)
+        wait = self._rates.take(principal.name, rate) if rate else 0.0
+        if rate and wait > 0:
+            message = f"{principal.name} calls more than {rate:g} times a second; wait {wait:.1f} s"
+            raise ResourceExhausted(message, reason="RATE_LIMITED", retry_seconds=wait)
         rule = RULES.get(method)
         if rule is None or principal.role < rule.role:
             needed = "it has no rule" if rule is None else f"it needs the role {rule.role.name.lower()}"
             message = f"{principal.name} ({principal.role.name.lower()}) may not call {method}: {needed}"
             raise PermissionDenied(message, reason="ROLE_TOO_LOW")
 
-    def _take(self, name: str, rate: float) -> None:
-        bucket = self._buckets.pop(name, None) or _Bucket(rate * _BURST_SECONDS, self._clock())
-        self._buckets[name] = bucket  # at the end, so that the least recently used one goes first
-        if len(self._buckets) > _MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        wait = bucket.take(self._clock(), rate)
-        if wait > 0:
-            message = f"{name} calls more than {rate:g} times a second; wait {wait:.1f} s"
-            raise ResourceExhausted(message, reason="RATE_LIMITED", retry_seconds=wait)
+    @contextmanager
+    def stream(self, principal: Principal, method: str) -> Iterator[None]:
+        limit = self._principals.quota(principal.name).open_streams
+        held = self._streams[principal.name]
+        if limit is not None and held >= limit:
+            message = (
+                f"{principal.name} has {held} open streams (watches, downloads), the limit of one caller "
+                f"(open_streams = {limit:g}); close one first"
+            )
+            raise ResourceExhausted(message, reason="TOO_MANY_STREAMS", metadata={"open_streams": f"{limit:g}"})
+        self._streams[principal.name] += 1
+        try:
+            yield
+        finally:
+            self._streams[principal.name] -= 1
+            if not self._streams[principal.name]:
+                del self._streams[principal.name]
 
     async def check(self, principal: Principal, method: str, request: Any) -> None:
         rule = RULES[method]
@@ -188,24 +198,6 @@ def reads_only_own() -> str | None:
     """Name of the running call's principal, unless it reads everything: an administrator, or no caller on an open server."""
     principal = current_principal.get()
     return None if principal is None or principal.role is Role.ADMIN else principal.name
-
-
-class _Bucket:
-    """A token bucket: calls that a principal may make at once."""
-
-    def __init__(self, tokens: float, now: float) -> None:
-        self._tokens = max(tokens, 1.0)
-        self._filled = now
-
-    def take(self, now: float, rate: float) -> float:
-        """Take a token, or return the seconds until there is one."""
-        most = max(rate * _BURST_SECONDS, 1.0)
-        self._tokens = min(most, self._tokens + (now - self._filled) * rate)
-        self._filled = now
-        if self._tokens < 1.0:
-            return (1.0 - self._tokens) / rate
-        self._tokens -= 1.0
-        return 0.0
 
 
 def _owner(tx: ReadTransaction, kind: str, name: str) -> str | None:
