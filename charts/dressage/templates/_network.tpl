@@ -77,13 +77,16 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The API server has no pod to select: its addresses are looked up, else private ones. */}}
+{{/*
+The API server has no pod to select. In this order: the CIDRs of the values; the addresses that the cluster states, looked up; private addresses,
+because no template without a cluster knows more.
+*/}}
 {{- define "dressage.toApiServer" -}}
 {{- $cidrs := .Values.networkPolicy.apiServer.cidrs -}}
 {{- $ports := .Values.networkPolicy.apiServer.ports -}}
 {{- if not $cidrs -}}
-{{- $found := lookup "v1" "Endpoints" "default" "kubernetes" -}}
-{{- range dig "subsets" list ($found | default dict) -}}
+{{- $endpoints := lookup "v1" "Endpoints" "default" "kubernetes" -}}
+{{- range dig "subsets" list ($endpoints | default dict) -}}
 {{- range .addresses }}{{ $cidrs = append $cidrs (printf "%s/%s" .ip (ternary "128" "32" (contains ":" .ip))) }}{{ end -}}
 {{- if not $ports }}{{ range .ports }}{{ $ports = append $ports .port }}{{ end }}{{ end -}}
 {{- end -}}
