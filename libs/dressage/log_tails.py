@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
+from dressage.terminal import printable
+
 _HEADER = re.compile(r"(Exception Group )?Traceback \(most recent call last\):")
 _FRAME = re.compile(r'\s*File ".*", line \d+')
 
 
 def without_tracebacks(text: str) -> str:
-    """Remove the frames of Python's tracebacks and keep the exceptions: callers need the cause, not our source files.
+    """Remove the frames of Python's tracebacks and control characters: callers need the exceptions, not our source files.
 
     The whole output is in the log. A text may begin within a traceback.
     """
@@ -21,4 +23,4 @@ def without_tracebacks(text: str) -> str:
         inside = bool(_HEADER.match(content) or _FRAME.match(content)) or (inside and content[:1] in (" ", "\t"))
         if not inside:
             lines.append(line)
-    return "\n".join(lines)
+    return printable("\n".join(lines))

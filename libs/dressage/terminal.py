@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from typing import Any, TextIO
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u202a-\u202e\u2066-\u2069]")
-"""Control characters (C0 and C1) except tab and newline, and controls of the direction of text."""
-
-_STYLE = re.compile("(\x1b\\[(?:(?:[0-4]|2[234]|3[1-69]|49|9[1-6])(?:;(?:[0-4]|2[234]|3[1-69]|49|9[1-6]))*)?m)")
-"""Colours and weights, which the commands themselves write; they hide nothing."""
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (C0 and C1) except tab and newline, controls of the direction of text, other ends of lines, and
+halves of surrogate pairs, which cannot be written."""
 
 
 def printable(text: str) -> str:
@@ -23,7 +21,7 @@ def printable(text: str) -> str:
 
 
 class PrintableStream:
-    """A text stream that writes only printable text and plain styles.
+    """A text stream that writes only printable text.
 
     :param stream: gets the text. Everything but writing is its own.
     """
@@ -34,8 +32,7 @@ class PrintableStream:
 
     def write(self, text: str) -> int:
         """Write text; returns its length."""
-        parts = _STYLE.split(text)
-        self.raw.write("".join(part if index % 2 else printable(part) for index, part in enumerate(parts)))
+        self.raw.write(printable(text))
         return len(text)
 
     def writelines(self, lines: Any) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dressage.errors import DressageError, InvalidArgument
-from dressage.terminal import make_console
+from dressage.terminal import make_console, printable, raw_stream
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -195,4 +195,5 @@ def _fail(kind: str, text: str, document: dict[str, Any], *, as_json: bool) -> N
         return
     line = f"{kind}: " + "\n  ".join(text.splitlines())
     coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    print(f"{_RED}{line}{_RESET}" if coloured else line, file=sys.stderr, flush=True)
+    line = printable(line)
+    print(f"{_RED}{line}{_RESET}" if coloured else line, file=raw_stream(sys.stderr), flush=True)

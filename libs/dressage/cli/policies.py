@@ -167,4 +167,5 @@ def _print_findings(path: Path, findings: Sequence[CheckFailure]) -> None:
     for finding in findings:
         place = f"{path}:{finding.line}" if finding.line else str(path)
         seen = f" (seen: {finding.seen})" if finding.seen else ""
-        print(f"{place}: {finding.rule}: {finding.message}{seen}")
+        text = f"{finding.rule}: {finding.message}{seen}"
+        print(f"{place}: {' '.join(text.split())}")  # on one line: a text of the code may look like another finding

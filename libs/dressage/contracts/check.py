@@ -1,28 +1,40 @@
-"""Sandbox targets that check generated rewards and judges, and the report they send.
+"""Checks of generated rewards and judges: their report.
 
-A check never raises because of the checked code: every problem is a `CheckFailure` with rule, line, message and the value
-seen. Where the process itself ends (an endless loop, too much memory), `dressage.contracts.host` reports the failure.
+The trusted side lints the source and computes the report from what the code returned in a sandbox (`evidence`), so that code
+which takes over its process can forge values, as it could without that, but no verdict. A check never raises because of the
+checked code: every problem is a `CheckFailure` with rule, line, message and the value seen. Where the process itself ends (an
+endless loop, too much memory), `dressage.contracts.host` reports the failure.
 """
 
 from __future__ import annotations
 
+import ast
 import faulthandler
-import time
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dressage.contracts.failures import MAX_LINE, CheckFailure, GeneratedCodeError, JudgeError, Violation, shorten
+import numpy as np
+
+from dressage.contracts.failures import (
+    CheckFailure,
+    JudgeError,
+    PolicyError,
+    RewardError,
+    Violation,
+    reported_error,
+    shorten,
+)
+from dressage.contracts.judge import JudgeResult, validate_result
+from dressage.contracts.policy_lint import lint_feedback, lint_policy
+from dressage.contracts.probe import Declaration, MalformedReply, limit_duration, probe_reward
 from dressage.contracts.source import lint_judge, lint_reward
+from dressage.contracts.spaces import Array, Spaces
+from dressage.contracts.syntax import MAX_TERMS, literal, parse, reward_style, term_lines
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
-from dressage.sandbox.pipe import MALFORMED, Channel
 
-if TYPE_CHECKING:
-    from dressage.contracts.reward import RewardModule
-
-_MAX_FAILURES = 50
-_MAX_SCORES = 10_000
 _MAX_TEXT = 1000
 REQUEST_TIMEOUT = 60.0
 
@@ -70,48 +82,9 @@ class CheckReport:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CheckReport:
-        """Return the report of a dict that a sandbox sent: types are enforced and texts cut.
-
-        :raises ValueError: the dict is malformed.
-        """
-        try:
-            failures, obstacles = (_failures(data[name]) for name in ("failures", "obstacles"))
-            return cls(
-                ok=bool(data["ok"]) and not failures,
-                failures=failures,
-                terms={_text(name): _text(meaning) for name, meaning in list(data["terms"].items())[:_MAX_FAILURES]},
-                latex=_text(data["latex"]),
-                milliseconds_per_step=float(data["milliseconds_per_step"]),
-                style=_text(data["style"]),
-                scores={
-                    _text(label): [float(v) for v in values[:_MAX_SCORES]]
-                    for label, values in list(data["scores"].items())[:_MAX_FAILURES]
-                },
-                act_microseconds=float(data["act_microseconds"]),
-                traceable=None if data["traceable"] is None else bool(data["traceable"]) and not obstacles,
-                obstacles=obstacles,
-            )
-        except MALFORMED as error:
-            raise ValueError(f"the sandbox sent an invalid report: {error}") from error
-
-    @classmethod
     def of_failures(cls, *failures: CheckFailure, style: str = "") -> CheckReport:
         """Return a report of failures only."""
         return cls(False, list(failures), style=style)
-
-
-def _failures(items: Any) -> list[CheckFailure]:
-    return [
-        CheckFailure(_text(f["rule"]), min(max(0, int(f["line"])), MAX_LINE), _text(f["message"]), _text(f["seen"]))
-        for f in items[:_MAX_FAILURES]
-    ]
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a string, got {type(value).__name__}")
-    return shorten(value, _MAX_TEXT)
 
 
 def violations_report(violations: Sequence[Violation], style: str = "") -> CheckReport:
@@ -119,57 +92,83 @@ def violations_report(violations: Sequence[Violation], style: str = "") -> Check
     return CheckReport.of_failures(*(CheckFailure(v.rule, v.line, v.message) for v in violations), style=style)
 
 
-def examine_reward(
+Reply = tuple[Mapping[str, Any], float]
+"""What a process sent, and the milliseconds until it came: none of it took longer."""
+Evidence = Callable[[], Reply]
+"""Runs generated code and returns what it returned."""
+
+
+def assess_reward(
     source: str,
     card: EnvironmentCard,
     trajectories: Sequence[Trajectory],
+    evidence: Evidence,
     *,
     budget: Mapping[str, float] | None = None,
     traceable: bool = False,
 ) -> CheckReport:
-    """Check a reward: lint, load, and run it on recorded transitions. Call it only inside a sandbox.
+    """Return the report on a reward.
 
-    :param traceable: also examine whether a reward that passes can be compiled for a device (imports JAX).
+    :param evidence: returns that of `evidence.reward_evidence`, and the milliseconds until it came.
+    :raises ValueError: it is malformed.
     """
     violations = lint_reward(source, card)
     if violations:
         return violations_report(violations)
-    # Imported late, so that a reward that lint refuses does not cost the import.
-    from dressage.contracts.probe import probe_reward
-    from dressage.contracts.reward import load_reward
-
-    try:
-        module = load_reward(source, card)
-        allowed = {**DEFAULT_BUDGET, **(budget or {})}
-        failures, milliseconds = probe_reward(module, card, trajectories, budget=allowed)
-    except GeneratedCodeError as error:
-        return CheckReport.of_failures(error.failure)
-    report = CheckReport(not failures, failures, dict(module.terms), module.latex, milliseconds, module.style)
-    return _trace_for_device(report, module, card) if traceable and report.ok else report
-
-
-def _trace_for_device(report: CheckReport, module: RewardModule, card: EnvironmentCard) -> CheckReport:
-    from dressage.contracts.device import RULE, trace_reward
-
-    try:
-        obstacle = trace_reward(module, card)
-    except ImportError as error:
+    reply, waited = evidence()
+    if "failure" in reply:
+        return CheckReport.of_failures(reported_error(reply, RewardError).failure)
+    declared = _declaration(source, reply)
+    failures = list(probe_reward(reply["runs"], declared, card, trajectories))
+    milliseconds, allowed = (
+        limit_duration(reply["milliseconds"], waited),
+        {**DEFAULT_BUDGET, **(budget or {})}[declared.style],
+    )
+    if milliseconds > allowed:
         message = (
-            "it is not known whether the reward can be compiled for a device: JAX is not installed where it is checked"
+            f"the reward is too slow; it may take {allowed:g} ms per 1000 rows. Use array operations without loops."
         )
-        return replace(report, obstacles=[CheckFailure(RULE, 0, message, str(error))])
-    return replace(report, traceable=obstacle is None, obstacles=[] if obstacle is None else [obstacle])
+        failures.append(CheckFailure("time_budget", 0, message, f"{milliseconds:.1f} ms per 1000 rows"))
+    report = CheckReport(not failures, failures, dict(declared.terms), declared.latex, milliseconds, declared.style)
+    return _with_device(report, reply["obstacle"]) if traceable and report.ok else report
 
 
-def examine_judge(
+def _declaration(source: str, reply: Mapping[str, Any]) -> Declaration:
+    """Return what a reward declares: a vectorised one in its source, a per-step one perhaps only when it runs."""
+    tree = parse(source, owner="reward")
+    assert isinstance(tree, ast.Module)  # it passed the lint
+    style = reward_style(tree) or ""
+    latex, terms = reply.get("latex"), reply.get("terms")
+    if style == "vectorised":
+        latex, terms = ((literal(tree, name) or ("", 0))[0] for name in ("LATEX", "TERMS"))
+    if not isinstance(terms, Mapping) or not 1 <= len(terms) <= MAX_TERMS or not isinstance(latex, str):
+        raise MalformedReply("no terms")
+    texts = {shorten(name, _MAX_TEXT): shorten(meaning, _MAX_TEXT) for name, meaning in terms.items()}
+    if len(texts) != len(terms):
+        raise MalformedReply("terms of the same name")
+    return Declaration(style, shorten(latex, _MAX_TEXT), texts, term_lines(tree))
+
+
+def _with_device(report: CheckReport, obstacle: Mapping[str, Any]) -> CheckReport:
+    """Add whether the reward can be compiled for a device, as the process found it: one that cannot fails there."""
+    if not obstacle:
+        return replace(report, traceable=True)
+    examined = obstacle.get("examined") is True
+    return replace(
+        report, traceable=False if examined else None, obstacles=[reported_error(obstacle, RewardError).failure]
+    )
+
+
+def assess_judge(
     source: str,
     card: EnvironmentCard,
     trajectories: Mapping[str, Sequence[Trajectory]],
+    evidence: Evidence,
     *,
     nulls: Sequence[str] = (),
     threshold: float = 0.7,
 ) -> CheckReport:
-    """Check a judge: lint, load, and run it on recorded trajectories. Call it only inside a sandbox.
+    """Return the report on a judge; as `assess_reward`.
 
     :param trajectories: by label, such as "random".
     :param nulls: labels of null controls, whose trajectories must score below ``threshold``.
@@ -177,28 +176,21 @@ def examine_judge(
     violations = lint_judge(source, card)
     if violations:
         return violations_report(violations, "judge")
-    from dressage.contracts.judge import load_judge, run_judge
-
-    failures: list[CheckFailure] = []
+    reply, waited = evidence()
     scores: dict[str, list[float]] = {}
     slowest, judging = 0.0, ""
+    failures: list[CheckFailure] = []
     try:
-        module = load_judge(source)
         criteria: set[str] | None = None
         for label, group in trajectories.items():
-            for trajectory in group:
+            for number, trajectory in enumerate(group):
                 judging = f"on a {label.replace('_', ' ')} episode of {trajectory.num_steps} steps"
-                begin = time.thread_time()  # processor time: another program's load does not make a judge slow
-                result = run_judge(module, trajectory)
-                slowest = max(slowest, (time.thread_time() - begin) * 1e3)
-                # Twice: a judgment that is repeated after a crash must have the same score.
-                if run_judge(module, trajectory) != result:
-                    raise JudgeError("deterministic", "the same trajectory gave another result; keep no state.")
-                # Judgments of several rollouts average their criteria by name.
+                result, milliseconds = _judgment(reply, label, number, waited)
+                slowest = max(slowest, milliseconds)
                 criteria = criteria or set(result.criteria)
                 if set(result.criteria) != criteria:
                     message = "the criteria must have the same names for every trajectory."
-                    raise JudgeError("criteria", message, line=module.line, seen=str(sorted(result.criteria)))
+                    raise JudgeError("criteria", message, seen=str(sorted(result.criteria)))
                 scores.setdefault(label, []).append(result.score)
     except JudgeError as error:
         seen = "; ".join(part for part in (error.failure.seen, judging) if part)
@@ -210,6 +202,23 @@ def examine_judge(
             message = f"the judge is too slow; it may take {limit}. Use array operations."
             failures.append(CheckFailure("time_budget", 0, message, f"{slowest:.0f} ms"))
     return CheckReport(not failures, failures, {}, "", slowest, "judge", scores)
+
+
+def _judgment(reply: Mapping[str, Any], label: str, number: int, waited: float) -> tuple[JudgeResult, float]:
+    """Return a judge's result for a trajectory, and the milliseconds that it took.
+
+    :raises JudgeError: it failed on this one, or its results break the contract.
+    """
+    results = reply["results"][label]
+    if number >= len(results):
+        if "failure" not in reply:
+            raise MalformedReply("fewer results than trajectories")
+        raise reported_error(reply, JudgeError)
+    first, fresh, milliseconds = results[number]
+    result = validate_result(first)
+    if validate_result(fresh) != result:
+        raise JudgeError("deterministic", "the same trajectory gave another result after others; keep no state.")
+    return result, limit_duration(milliseconds, waited)
 
 
 def _null_control_failures(
@@ -235,29 +244,42 @@ def dump_stack_after(seconds: float | None) -> None:
         faulthandler.dump_traceback_later(seconds, repeat=True)
 
 
-def check_reward(channel: Channel) -> None:
-    """Sandbox target: check the reward of one request and answer with its report."""
-    from dressage.contracts.messages import unpack_trajectory
+def assess_policy(
+    source: str, spaces: Spaces, episodes: Sequence[Array], evidence: Evidence, *, act_seconds: float
+) -> CheckReport:
+    """Return the report on a policy, from the actions that it chose; as `assess_reward`.
 
-    request = channel.recv(timeout=REQUEST_TIMEOUT)
-    dump_stack_after(request["stack_after"])
-    card = EnvironmentCard.from_dict(request["card"])
-    trajectories = [unpack_trajectory(item) for item in request["trajectories"]]
-    report = examine_reward(
-        request["source"], card, trajectories, budget=request["budget"], traceable=request["traceable"]
-    )
-    channel.send({"report": report.to_dict()})
+    :param episodes: (T+1, D) observations of each episode, at least one.
+    :param act_seconds: limit of one action.
+    """
+    violations = lint_policy(source)
+    if violations:
+        return violations_report(violations, "policy")
+    reply, waited = evidence()
+    if "failure" in reply:
+        return CheckReport.of_failures(reported_error(reply, PolicyError).failure, style="policy")
+    actions, seconds = reply["actions"], reply["seconds"]
+    if not isinstance(seconds, np.ndarray) or seconds.dtype != np.float64 or not 1 <= len(actions) <= len(episodes):
+        raise ValueError("no actions")
+    count = sum(len(spaces.check_reply(part, len(part))) for part in actions)
+    times = [limit_duration(value, waited / 1e3) for value in seconds.ravel().tolist()]
+    if len(times) != count or not times:
+        raise ValueError(f"{len(times)} times of {count} actions")
+    failures = []
+    if max(times) > act_seconds:
+        message = f"an action is too slow; it may take {act_seconds:g} s. Compute less in act(), or once in reset()."
+        failures.append(CheckFailure("time_budget", 0, message, f"{max(times):.2f} s"))
+    return CheckReport(not failures, failures, style="policy", act_microseconds=statistics.median(times) * 1e6)
 
 
-def check_judge(channel: Channel) -> None:
-    """Sandbox target: check the judge of one request and answer with its report."""
-    from dressage.contracts.messages import unpack_trajectory
-
-    request = channel.recv(timeout=REQUEST_TIMEOUT)
-    dump_stack_after(request["stack_after"])
-    card = EnvironmentCard.from_dict(request["card"])
-    groups = {label: [unpack_trajectory(item) for item in items] for label, items in request["trajectories"].items()}
-    report = examine_judge(
-        request["source"], card, groups, nulls=request["nulls"], threshold=float(request["threshold"])
-    )
-    channel.send({"report": report.to_dict()})
+def assess_feedback(source: str, evidence: Evidence) -> CheckReport:
+    """Return the report on a feedback class; as `assess_reward`."""
+    violations = lint_feedback(source)
+    if violations:
+        return violations_report(violations, "feedback")
+    reply, _ = evidence()
+    if "failure" in reply:
+        return CheckReport.of_failures(reported_error(reply, PolicyError).failure, style="feedback")
+    if not all(isinstance(text, str) and text.strip() for text in reply["texts"]):
+        raise ValueError("no texts")
+    return CheckReport(True, style="feedback")

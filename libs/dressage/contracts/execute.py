@@ -10,20 +10,19 @@ import __future__
 import ast
 import builtins
 import math
-import re
 import traceback
 from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
-from dressage.contracts.failures import GeneratedCodeError, shorten
+from dressage.contracts.failures import MAX_LINE, GeneratedCodeError, shorten
 from dressage.contracts.syntax import words
 from dressage.errors import ReadOnly, UnknownField
 from dressage.sandbox.heartbeat import heartbeat
+from dressage.sandbox.output import line_number
 
 FILENAME = "<generated>"
 """File name of generated code in tracebacks; identifies its lines."""
-_STACK_LINE = re.compile(re.escape(f'File "{FILENAME}", line ') + r"(\d+)")
 
 ALLOWED_BUILTINS: frozenset[str] = words(
     """
@@ -59,7 +58,7 @@ def module_globals(allowed: frozenset[str], extra: Mapping[str, Any]) -> dict[st
     """Return fresh module globals with the allowed builtins, ``math`` and the ``extra`` names."""
     names = {name: getattr(builtins, name) for name in allowed}
     # The real function: numpy's C code imports parts of itself through the calling frame's builtins on first use.
-    # Lint refuses import statements, and generated code cannot name this.
+    # Lint refuses import statements, and names that begin with two underscores, whatever binds them.
     names["__import__"] = builtins.__import__
     names["__build_class__"] = builtins.__build_class__
     return {"__builtins__": names, "__name__": "generated", "math": math, **extra}
@@ -137,6 +136,8 @@ def call(function: Callable[..., Any], *arguments: Any, kind: type[GeneratedCode
 
 
 def line_of_stack(text: str) -> int:
-    """Return the line of generated code in the first of the stacks that faulthandler wrote; 0 if there is none."""
-    match = _STACK_LINE.search(text)
-    return int(match.group(1)) if match else 0
+    """Return the line of generated code in the first of the stacks in a process's output; 0 if there is none.
+
+    The code can print such a line itself, so this is a hint for its author and nothing else.
+    """
+    return line_number(text, FILENAME, MAX_LINE)

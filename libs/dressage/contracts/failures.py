@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dressage.errors import DressageError
+from dressage.sandbox.output import excerpt
 
 _SHOWN = 400
 MAX_LINE = 1_000_000
-"""No line of generated code has a larger number; one that a sandboxed process sends is cut to it."""
+"""No line of generated code has a larger number; a sandboxed process that sends one has sent none."""
 
 
 def shorten(text: str, limit: int = _SHOWN) -> str:
-    """Return ``text``, cut to ``limit`` characters."""
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    """Return ``text`` without control characters, cut to ``limit`` characters."""
+    return excerpt(text, limit)
 
 
 @dataclass(frozen=True)
@@ -71,9 +73,10 @@ class GeneratedCodeError(DressageError):
         term: str = "",
         row: int | None = None,
     ) -> None:
-        self.failure = CheckFailure(rule, line, shorten(message), shorten(seen))
-        super().__init__(str(self.failure), metadata={"rule": rule, "line": str(line)})
-        self.rule, self.line, self.seen, self.term, self.row = rule, line, self.failure.seen, term, row
+        self.failure = CheckFailure(shorten(rule), line, shorten(message), shorten(seen))
+        super().__init__(str(self.failure), metadata={"rule": self.failure.rule, "line": str(line)})
+        self.rule, self.line, self.seen = self.failure.rule, line, self.failure.seen
+        self.term, self.row = shorten(term), row
 
 
 class RewardError(GeneratedCodeError):
@@ -92,3 +95,30 @@ class PolicyError(GeneratedCodeError):
     """A code policy or a feedback class broke its contract."""
 
     default_reason = "POLICY_INVALID"
+
+
+Kind = TypeVar("Kind", bound=GeneratedCodeError)
+
+
+def reported_error(reply: Mapping[str, Any], kind: type[Kind], *, rows: int = 0) -> Kind:
+    """Return the error that a sandboxed process reported, with texts and numbers within bounds.
+
+    :param rows: number of rows that it may be about; another row is left out.
+    """
+    failure = reply.get("failure")
+    if not isinstance(failure, Mapping) or not isinstance(failure.get("rule"), str):
+        return kind("sandbox", "the sandbox sent a malformed failure.")
+    row, term = reply.get("row"), reply.get("term", "")
+    return kind(
+        failure["rule"],
+        excerpt(failure.get("message", "")),
+        line=line_of(failure.get("line")),
+        seen=excerpt(failure.get("seen", "")),
+        term=excerpt(term),
+        row=row if type(row) is int and 0 <= row < rows else None,
+    )
+
+
+def line_of(value: Any) -> int:
+    """Return a line that a sandboxed process sent; 0 for what is none."""
+    return value if type(value) is int and 0 <= value <= MAX_LINE else 0

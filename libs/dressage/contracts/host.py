@@ -7,26 +7,38 @@ up to the wall-clock limit; call them in a thread from asynchronous code.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dressage.contracts.check import DEFAULT_BUDGET, CheckReport
-from dressage.contracts.execute import FILENAME, line_of_stack
-from dressage.contracts.failures import MAX_LINE, CheckFailure, GeneratedCodeError, JudgeError, RewardError, shorten
+from dressage.contracts.check import (
+    DEFAULT_BUDGET,
+    CheckReport,
+    Evidence,
+    Reply,
+    assess_feedback,
+    assess_judge,
+    assess_policy,
+    assess_reward,
+)
+from dressage.contracts.execute import line_of_stack
+from dressage.contracts.failures import CheckFailure, GeneratedCodeError, JudgeError, RewardError, reported_error
 from dressage.contracts.hidden import HIDDEN
 from dressage.contracts.judge import JudgeResult, validate_result
 from dressage.contracts.messages import pack_trajectory
 from dressage.contracts.spaces import Spaces
+from dressage.contracts.syntax import MAX_TERMS
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
-from dressage.errors import Internal, ResourceExhausted
+from dressage.errors import Internal, InvalidArgument, ResourceExhausted
 from dressage.sandbox import Limits, SandboxFailure, run
 from dressage.sandbox.heartbeat import CEILING_SECONDS
 from dressage.sandbox.limits import MIB, STARVED_FACTOR
+from dressage.sandbox.output import excerpt, last_line
 from dressage.sandbox.pipe import MALFORMED, MAX_BYTES, MAX_JSON_BYTES
 from dressage.sandbox.scratch import scratch_folder
 
@@ -48,6 +60,8 @@ _BATCH_BYTES = 64 * MIB
 """Size of the trajectories that one sandbox scores, padded to the longest of them. A batch has at least one."""
 _MAX_ARRAY_BYTES = MAX_BYTES - MAX_JSON_BYTES
 """Bytes of arrays that one message can always hold."""
+_MAX_REPLY_BYTES = 32 * MIB
+"""Bytes of what a sandbox sends back: values of terms, scores, actions."""
 _MEMORY_FACTOR = 8
 """Memory per byte of trajectories: the message, its decoded parts, the columns as float64 in two orders, the terms."""
 _BUDGET_FACTOR = 4.0
@@ -92,12 +106,14 @@ def check_reward_in_sandbox(
         "source": source,
         "card": card.to_dict(),
         "trajectories": [pack_trajectory(trajectory) for trajectory in trajectories],
-        "budget": dict(budget or {}),
         "traceable": traceable,
     }
     if traceable:
         limits = replace(limits, memory_bytes=max(limits.memory_bytes, TRACE_MEMORY))
-    return _check("check:check_reward", request, scratch, limits, allow_unsandboxed)
+    evidence = _evidence("evidence:check_reward", request, scratch, limits, allow_unsandboxed)
+    return _report(
+        lambda: assess_reward(source, card, trajectories, evidence, budget=budget, traceable=traceable), source
+    )
 
 
 def check_judge_in_sandbox(
@@ -118,12 +134,10 @@ def check_judge_in_sandbox(
     """
     request = {
         "source": source,
-        "card": card.to_dict(),
         "trajectories": {label: [pack_trajectory(t) for t in group] for label, group in trajectories.items()},
-        "nulls": list(nulls),
-        "threshold": threshold,
     }
-    return _check("check:check_judge", request, scratch, limits, allow_unsandboxed)
+    evidence = _evidence("evidence:check_judge", request, scratch, limits, allow_unsandboxed)
+    return _report(lambda: assess_judge(source, card, trajectories, evidence, nulls=nulls, threshold=threshold), source)
 
 
 def check_policy_in_sandbox(
@@ -141,8 +155,11 @@ def check_policy_in_sandbox(
     :param trajectories: recorded episodes whose observations it is given; where there are none, it is given zeros.
     :param act_seconds: limit of one action.
     """
-    request = {"act_seconds": act_seconds, **_sample(source, card, trajectories)}
-    return _check("policy_check:check_policy", request, scratch, limits, allow_unsandboxed)
+    request, spaces = _sample(source, card, trajectories), Spaces.of(card)
+    evidence = _evidence("policy_check:check_policy", request, scratch, limits, allow_unsandboxed)
+    return _report(
+        lambda: assess_policy(source, spaces, request["episodes"], evidence, act_seconds=act_seconds), source
+    )
 
 
 def check_feedback_in_sandbox(
@@ -156,7 +173,8 @@ def check_feedback_in_sandbox(
 ) -> CheckReport:
     """Check a feedback class in a sandbox; as `check_policy_in_sandbox`."""
     request = _sample(source, card, trajectories)
-    return _check("policy_check:check_feedback", request, scratch, limits, allow_unsandboxed)
+    evidence = _evidence("policy_check:check_feedback", request, scratch, limits, allow_unsandboxed)
+    return _report(lambda: assess_feedback(source, evidence), source)
 
 
 def _sample(source: str, card: EnvironmentCard, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
@@ -291,26 +309,39 @@ def _score(
 
 
 def _scores_of(reply: Mapping[str, Any]) -> list[dict[str, Any]]:
-    try:
-        scores: list[dict[str, Any]] = [
-            {"return": float(item["return"]), "terms": {str(k): float(v) for k, v in item["terms"].items()}}
-            for item in _list_of(reply, "scores")
-        ]
-    except MALFORMED as error:
-        raise RewardError("sandbox", "the sandbox sent malformed scores.", seen=str(error)) from error
-    for score in scores:
-        if not math.isfinite(score["return"]):
-            raise RewardError("finite", "an episode's return is not finite; keep the terms small.", seen=str(score))
+    """Return the scores in a reply. A return is computed here, as the sum of its terms.
+
+    :raises RewardError: one of them is malformed, or not finite.
+    """
+    scores: list[dict[str, Any]] = []
+    for item in _list_of(reply, "scores"):
+        try:
+            terms = {excerpt(name): float(value) for name, value in item["terms"].items()}
+        except MALFORMED as error:
+            seen = excerpt(str(error))
+            raise RewardError("sandbox", "the sandbox sent malformed scores.", seen=seen) from error
+        with np.errstate(all="ignore"):
+            total = float(np.sum(np.array(list(terms.values()))))
+        if len(terms) > MAX_TERMS or len(terms) != len(item["terms"]):
+            raise RewardError("sandbox", "the sandbox sent malformed scores.", seen=f"{len(item['terms'])} terms")
+        for name, value in {**terms, "the return": total}.items():
+            if not math.isfinite(value):
+                message = "an episode's terms and their sum must be finite; keep the terms small."
+                raise RewardError("finite", message, seen=f"{name}: {value}", term="" if name not in terms else name)
+        scores.append({"return": total, "terms": terms})
     return scores
 
 
-def failure_of(error: SandboxFailure) -> CheckFailure:
+def failure_of(error: SandboxFailure, source: str | None = None) -> CheckFailure:
     """Return the check failure for the end of a sandboxed process.
 
-    The line is the one that ran shortly before the time limit, 0 if it is unknown.
+    The line is the one that ran shortly before the time limit, 0 if it is unknown or none of ``source``.
     """
-    rule = _RULES.get(error.kind, "sandbox")
-    return CheckFailure(rule, line_of_stack(error.stderr_tail), _REMEDIES[rule], error.message)
+    rule, line = _RULES.get(error.kind, "sandbox"), line_of_stack(error.stderr_tail)
+    if source is not None and line > len(source.splitlines()):
+        line = 0
+    last = last_line(error.stderr_tail) if error.kind == "error" else ""
+    return CheckFailure(rule, line, _REMEDIES[rule], excerpt(f"{error.message}: {last}" if last else error.message))
 
 
 def _run(
@@ -328,6 +359,7 @@ def _run(
                     limits=limits,
                     scratch=folder,
                     hidden=HIDDEN,
+                    max_reply_bytes=_MAX_REPLY_BYTES,
                     allow_unsandboxed=allow_unsandboxed,
                 )
             except SandboxFailure as error:
@@ -336,15 +368,26 @@ def _run(
     raise AssertionError
 
 
-def _check(name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool) -> CheckReport:
-    try:
+def _evidence(name: str, request: dict[str, Any], scratch: Path, limits: Limits, allow_unsandboxed: bool) -> Evidence:
+    """Return what runs generated code for its check."""
+
+    def run_in_sandbox() -> Reply:
+        begin = time.monotonic()
         reply = _run(f"dressage.contracts.{name}", request, scratch, limits, allow_unsandboxed)
-        return CheckReport.from_dict(reply["report"])
+        return reply, (time.monotonic() - begin) * 1e3
+
+    return run_in_sandbox
+
+
+def _report(assess: Callable[[], CheckReport], source: str) -> CheckReport:
+    """Return the report, also on code that ended its process or sent what cannot be read."""
+    try:
+        return assess()
     except SandboxFailure as error:
         _raise_if_internal(error)
-        return CheckReport.of_failures(failure_of(error))
-    except MALFORMED as error:
-        return CheckReport.of_failures(CheckFailure("sandbox", 0, _REMEDIES["sandbox"], str(error)))
+        return CheckReport.of_failures(failure_of(error, source))
+    except (*MALFORMED, InvalidArgument) as error:
+        return CheckReport.of_failures(CheckFailure("sandbox", 0, _REMEDIES["sandbox"], excerpt(str(error))))
 
 
 def _apply(
@@ -359,28 +402,11 @@ def _apply(
         reply = _run(f"dressage.contracts.score:{name}", request, scratch, limits, allow_unsandboxed)
     except SandboxFailure as error:
         _raise_if_internal(error)
-        failure = failure_of(error)
+        failure = failure_of(error, request["source"])
         raise kind(failure.rule, failure.message, line=failure.line, seen=failure.seen) from error
     if "failure" in reply:
-        raise reported_error(reply, kind)
+        raise reported_error(reply, kind, rows=len(request["trajectories"]))
     return reply
-
-
-def reported_error(reply: Mapping[str, Any], kind: type[GeneratedCodeError]) -> GeneratedCodeError:
-    """Return the error that the sandbox reported."""
-    try:
-        failure = CheckFailure(**reply["failure"])
-        row = reply.get("row")
-        return kind(
-            str(failure.rule),
-            str(failure.message),
-            line=min(max(0, int(failure.line)), MAX_LINE),
-            seen=str(failure.seen),
-            term=shorten(str(reply.get("term", ""))),
-            row=None if row is None else int(row),
-        )
-    except MALFORMED as error:
-        return kind("sandbox", "the sandbox sent a malformed failure.", seen=str(error))
 
 
 def _list_of(reply: Mapping[str, Any], name: str) -> list[Any]:
@@ -389,7 +415,6 @@ def _list_of(reply: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _raise_if_internal(error: SandboxFailure) -> None:
-    """Raise `Internal` for an exception whose traceback does not pass through generated code."""
-    # The process has ended, so that the interpreter's output is all there is.
-    if error.kind == "error" and "Traceback" in error.stderr_tail and FILENAME not in error.stderr_tail:
+    """Raise `Internal` for a process that failed before it ran generated code. What it wrote later proves nothing."""
+    if error.kind == "error" and not error.entered:
         raise Internal(f"the check itself failed: {error.message}\n{error.stderr_tail[-2000:]}") from error

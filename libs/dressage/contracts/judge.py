@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import CodeType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +21,7 @@ from dressage.contracts.syntax import parse
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.trajectory import Trajectory
 from dressage.errors import ReadOnly, UnknownField
+from dressage.sandbox.output import excerpt
 
 _MAX_ENTRIES = 64
 _MAX_NAME = 120
@@ -33,6 +35,13 @@ class JudgeModule:
     function: Callable[..., Any]
     line: int
     """Line of its definition."""
+    code: CodeType
+
+    def load(self) -> JudgeModule:
+        """Return the judge of a module that is run anew, which was never called before."""
+        scope = execute.module_globals(_NAMES, {"np": namespace.array_namespace("numpy", wide=True)})
+        execute.call(exec, self.code, scope, kind=JudgeError, action="loading the judge")
+        return replace(self, function=scope["judge"])
 
 
 @dataclass(frozen=True)
@@ -94,9 +103,11 @@ def load_judge(source: str, card: EnvironmentCard | None = None) -> JudgeModule:
     lines = [node.lineno for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "judge"]
     if not lines:
         raise JudgeError("signature", "there is no function judge; define it as judge(trajectory, np).")
-    scope = execute.module_globals(_NAMES, {"np": namespace.array_namespace("numpy", wide=True)})
-    execute.call(exec, execute.compile_tree(tree), scope, kind=JudgeError, action="loading the judge")
-    return JudgeModule(scope["judge"], lines[-1])
+    return JudgeModule(_not_loaded, lines[-1], execute.compile_tree(tree)).load()
+
+
+def _not_loaded(*_: Any) -> NoReturn:
+    raise AssertionError
 
 
 def run_judge(module: JudgeModule, trajectory: Trajectory) -> JudgeResult:
@@ -133,7 +144,7 @@ def _numbers(value: Any, name: str, line: int, *, unit: bool) -> dict[str, float
     for key in value:
         if not isinstance(key, str) or not 0 < len(key) <= _MAX_NAME:
             raise JudgeError("return-type", f"names in {name} must be short strings.", line=line, seen=repr(key))
-    return {key: _number(item, f"{name}[{key!r}]", line, unit=unit) for key, item in value.items()}
+    return {excerpt(key, _MAX_NAME): _number(item, f"{name}[{key!r}]", line, unit=unit) for key, item in value.items()}
 
 
 def _number(value: Any, name: str, line: int, *, unit: bool) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dressage.contracts import namespace
-from dressage.contracts.failures import Violation
+from dressage.contracts.failures import Violation, shorten
 from dressage.contracts.syntax import bound_names, words
 
 _EXPRESSIONS: tuple[type[ast.AST], ...] = (
@@ -59,6 +59,18 @@ _FORBIDDEN_NAMES = words(
 )
 
 
+MAX_VIOLATIONS = 50
+"""Violations of one module that are reported, and looked for: the trusted side lints sources of anyone."""
+_MAX_CANDIDATES = 400
+"""Names among which a similar one is searched for."""
+_MAX_NAME = 60
+_MAX_MESSAGE = 1000
+
+
+_SHARED = words("np math RewardFunction")
+_METHODS = words("__init__ __call__ __post_init__ __len__ __repr__")
+
+
 @dataclass
 class Lint:
     """Collects the violations of one module; ``kind`` chooses the allow-list."""
@@ -70,16 +82,21 @@ class Lint:
     """Attributes by variable name, for variables whose attributes are known."""
     owner: str
     violations: list[Violation] = field(default_factory=list)
+    _lasting: frozenset[str] = frozenset()
 
     def report(self, rule: str, node: ast.AST | int, message: str) -> None:
         line = node if isinstance(node, int) else getattr(node, "lineno", 0)
-        violation = Violation(rule, line, message)
+        violation = Violation(rule, line, shorten(message, _MAX_MESSAGE))
         if violation not in self.violations:
             self.violations.append(violation)
 
     def walk(self, tree: ast.Module) -> None:
         bound = bound_names(tree)
+        # Each instance of a per-step reward has a module of its own, so its functions and classes belong to one episode.
+        self._lasting = _SHARED if self.kind == "per_step" else _SHARED | _top_level(tree)
         for node in ast.walk(tree):
+            if len(self.violations) >= MAX_VIOLATIONS:
+                return
             if not isinstance(node, _ALLOWED[self.kind]):
                 self._report_statement(node)
             match node:
@@ -89,7 +106,13 @@ class Lint:
                     self._attribute(node)
                 case ast.Name(ctx=ast.Load()):
                     self._name(node, bound)
-                case ast.Name(id=name) | ast.arg(arg=name) if _dunder(name):
+                case (
+                    ast.Name(id=name)
+                    | ast.arg(arg=name)
+                    | ast.FunctionDef(name=name)
+                    | ast.ClassDef(name=name)
+                    | ast.ExceptHandler(name=str(name))
+                ) if _dunder(name) and not (self.kind == "per_step" and name in _METHODS):
                     self.report("dunder", node, f"names such as {name} are not allowed; choose another.")
                 case ast.Subscript(ctx=ast.Store() | ast.Del()) if self.kind == "vectorised":
                     self.report("in-place", node, _NO_WRITING)
@@ -130,6 +153,8 @@ class Lint:
             self.report("forbidden-attribute", node, f"the attribute {name} is not allowed; leave it out.")
         elif self.kind == "vectorised" and name.startswith("_"):
             self.report("dunder", node, f"the attribute {name} is private; use the fields of the card.")
+        elif isinstance(node.ctx, ast.Store) and self._outlives_call(node.value):
+            self.report("state", node, f"the attribute {name} may not be set here; {_STATE_REMEDIES[self.kind]}.")
         if not isinstance(node.value, ast.Name):
             self._submodule(node)
             return
@@ -138,6 +163,12 @@ class Lint:
             self.report("np-function", node, namespace.missing_name(name, self.array_names))
         elif variable in self.fields and name not in self.fields[variable]:
             self._unknown_field(node, variable)
+
+    def _outlives_call(self, target: ast.expr) -> bool:
+        """Return whether this is a module, a function or another object of the module, whose attributes outlive a call."""
+        while isinstance(target, ast.Attribute):
+            target = target.value
+        return isinstance(target, ast.Name) and target.id in self._lasting
 
     def _submodule(self, node: ast.Attribute) -> None:
         match node.value:
@@ -161,14 +192,14 @@ class Lint:
 
     def _name(self, node: ast.Name, bound: frozenset[str]) -> None:
         name = node.id
-        if name in bound or name in self.allowed_names:
-            return
-        if _dunder(name):
+        if _dunder(name):  # also where the module binds it: the builtins have such names
             self.report("dunder", node, f"names such as {name} are not allowed; leave it out.")
+        elif name in bound or name in self.allowed_names:
+            return
         elif name in _FORBIDDEN_NAMES:
             self.report("forbidden-name", node, f"{name} is not allowed in a {self.owner}; leave it out.")
         else:
-            near = difflib.get_close_matches(name, bound | self.allowed_names, n=3, cutoff=0.6)
+            near = close_names(name, bound | self.allowed_names)
             hint = f"; near matches: {', '.join(near)}" if near else ""
             self.report("unknown-name", node, f"the name {name} is not defined{hint}. Define it or use an argument.")
 
@@ -209,10 +240,35 @@ def nearest(name: str, names: Iterable[str], count: int = 5) -> list[str]:
     return sorted(names, key=lambda candidate: (-similarity(candidate), candidate))[:count]
 
 
+def _top_level(tree: ast.Module) -> frozenset[str]:
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    values = [
+        node for part in tree.body if not isinstance(part, ast.FunctionDef | ast.ClassDef) for node in ast.walk(part)
+    ]
+    return frozenset(
+        functions | {node.id for node in values if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    )
+
+
+def close_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return up to three names of similar spelling, among a bounded number of those."""
+    if len(name) > _MAX_NAME:
+        return []
+    alike = sorted(
+        (other for other in names if len(other) <= _MAX_NAME), key=lambda other: (other[:1] != name[:1], other)
+    )
+    return difflib.get_close_matches(name, alike[:_MAX_CANDIDATES], n=3, cutoff=0.6)
+
+
 def _words(name: str) -> frozenset[str]:
     return frozenset(_SYNONYMS.get(word, word) for word in name.lower().split("_") if word)
 
 
+_STATE_REMEDIES = {
+    "vectorised": "keep state in memory only",
+    "per_step": "keep state on self",
+    "judge": "keep no state",
+}
 _NO_WRITING = "arrays may not be written into, so that the reward runs on every backend; use np.where."
 _WORDS = {
     "ClassDef": "a class", "Global": "global", "Nonlocal": "nonlocal", "Try": "try", "With": "with", "Raise": "raise",

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dressage.contracts.execute import line_of_stack
-from dressage.contracts.failures import MAX_LINE, CheckFailure, shorten
+from dressage.contracts.failures import CheckFailure, PolicyError, reported_error, shorten
 from dressage.contracts.spaces import Spaces
 from dressage.errors import DeadlineExceeded, DressageError, InvalidArgument
 from dressage.sandbox.limits import GIB, MIB, Limits
-from dressage.sandbox.pipe import MALFORMED, ChannelClosed, ProtocolError
+from dressage.sandbox.pipe import ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 PLAY = "dressage.contracts.policy_process:play"
@@ -248,7 +248,7 @@ class FeedbackHost(_Host):
         """
         request = {"observations": observations}
         reply = self._exchange(request, "text", _STARTS * self._limits.act_seconds, action="summarize_trajectory()")
-        return shorten(str(reply["text"]), MAX_FEEDBACK)
+        return shorten(reply["text"], MAX_FEEDBACK)
 
 
 MAX_FEEDBACK = 500
@@ -261,10 +261,7 @@ def _failure(rule: str, message: str, *, line: int = 0, seen: str = "") -> Polic
 
 def _reply_failure(reply: Mapping[str, Any]) -> PolicyFailure:
     """Return the failure that a process reported."""
-    try:
-        fields = reply["failure"]
-        texts = {name: shorten(str(fields[name])) for name in ("rule", "message", "seen")}
-        failure = CheckFailure(line=min(max(0, int(fields["line"])), MAX_LINE), **texts)
-        return PolicyFailure(failure, episode=min(max(-1, int(reply["episode"])), _MAX_EPISODE))
-    except MALFORMED as error:
-        return _failure("crash", "it sent a malformed failure.", seen=str(error))
+    error, episode = reported_error(reply, PolicyError), reply.get("episode")
+    return PolicyFailure(
+        error.failure, episode=episode if type(episode) is int and 0 <= episode <= _MAX_EPISODE else -1
+    )

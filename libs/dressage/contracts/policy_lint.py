@@ -7,12 +7,12 @@ sandbox or would not work under stock Gymnasium; the messages say what to write 
 from __future__ import annotations
 
 import ast
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dressage.contracts.execute import ALLOWED_BUILTINS, CLASS_BUILTINS, EXCEPTIONS
-from dressage.contracts.failures import Violation
+from dressage.contracts.failures import Violation, shorten
+from dressage.contracts.lint import MAX_VIOLATIONS, close_names
 from dressage.contracts.syntax import bound_names, parse, words
 
 ALLOWED_MODULES = words(
@@ -61,7 +61,6 @@ _REFUSED_STATEMENTS = {
     ast.AsyncWith: "async with",
     ast.Await: "await",
 }
-_MAX_VIOLATIONS = 50
 
 
 def lint_policy(source: str) -> list[Violation]:
@@ -83,9 +82,11 @@ def _lint(source: str, owner: str, name: str, methods: dict[str, tuple[str, ...]
         return [tree]
     lint = _PolicyLint(owner, _names(tree))
     for node in ast.walk(tree):
+        if len(lint.violations) >= MAX_VIOLATIONS:
+            break
         lint.visit(node)
     lint.check_class(tree, name, methods)
-    return sorted(lint.violations, key=lambda violation: (violation.line, violation.rule))[:_MAX_VIOLATIONS]
+    return sorted(lint.violations, key=lambda violation: (violation.line, violation.rule))[:MAX_VIOLATIONS]
 
 
 def _names(tree: ast.Module) -> frozenset[str]:
@@ -107,7 +108,7 @@ class _PolicyLint:
     violations: list[Violation] = field(default_factory=list)
 
     def report(self, rule: str, node: ast.AST | None, message: str) -> None:
-        violation = Violation(rule, getattr(node, "lineno", 0), message)
+        violation = Violation(rule, getattr(node, "lineno", 0), shorten(message, 1000))
         if violation not in self.violations:
             self.violations.append(violation)
 
@@ -164,7 +165,7 @@ class _PolicyLint:
         if name in _FORBIDDEN_NAMES:
             self.report("forbidden-name", node, f"{name} is not allowed in a {self.owner}; leave it out.")
         elif name not in self.names:
-            near = difflib.get_close_matches(name, self.names, n=3, cutoff=0.6)
+            near = close_names(name, self.names)
             if name in ("np", "math", "random"):
                 hint = f". Add `import {'numpy as np' if name == 'np' else name}`"
             else:

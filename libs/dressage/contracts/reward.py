@@ -7,9 +7,11 @@ because a reward may become non-finite in a state that no check covered.
 from __future__ import annotations
 
 import ast
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +51,8 @@ class RewardModule:
     """Line that computes each term, where it is known."""
     line: int = 0
     """Line at which the function or the class of the reward begins."""
+    load: Callable[[], Callable[..., Any]] | None = None
+    """Runs a vectorised module anew and returns its ``reward``, which was never called before."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,17 @@ def load_reward(source: str, card: EnvironmentCard) -> RewardModule:
         return RewardModule(latex, terms, {}, factory, "per_step", lines, _line_of(tree, factory.entry))
     literals = {name: literal(tree, name) for name in ("LATEX", "TERMS", "MEMORY")}
     declared = {name: entry[0] for name, entry in literals.items() if entry is not None}
-    code = execute.compile_tree(_Rebind().visit(tree))
-    scope = execute.module_globals(execute.ALLOWED_BUILTINS, {"np": namespace.array_namespace("numpy")})
-    execute.call(exec, code, scope, kind=RewardError, action="loading the reward")
+    load = functools.partial(_run_module, execute.compile_tree(_Rebind().visit(tree)))
     memory = {name: float(value) for name, value in declared.get("MEMORY", {}).items()}
     line = _line_of(tree, "reward")
-    return RewardModule(declared["LATEX"], declared["TERMS"], memory, scope["reward"], "vectorised", lines, line)
+    return RewardModule(declared["LATEX"], declared["TERMS"], memory, load(), "vectorised", lines, line, load)
+
+
+def _run_module(code: CodeType) -> Callable[..., Any]:
+    scope = execute.module_globals(execute.ALLOWED_BUILTINS, {"np": namespace.array_namespace("numpy")})
+    execute.call(exec, code, scope, kind=RewardError, action="loading the reward")
+    function: Callable[..., Any] = scope["reward"]
+    return function
 
 
 def _line_of(tree: ast.Module, name: str) -> int:

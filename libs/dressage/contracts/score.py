@@ -11,6 +11,7 @@ from dressage.contracts.check import REQUEST_TIMEOUT, dump_stack_after
 from dressage.contracts.failures import GeneratedCodeError
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.trajectory import Trajectory
+from dressage.sandbox.call import ENTERS_CODE
 from dressage.sandbox.pipe import Channel
 
 
@@ -21,7 +22,8 @@ def score_trajectories(source: str, card: EnvironmentCard, trajectories: Sequenc
     :raises RewardError: the reward cannot be loaded or evaluated.
     """
     from dressage.contracts.reward import load_reward
-    from dressage.contracts.transitions import evaluate, whole_episodes
+    from dressage.contracts.segments import whole_episodes
+    from dressage.contracts.transitions import evaluate
 
     module = load_reward(source, card)
     if not trajectories:
@@ -41,6 +43,7 @@ def score(channel: Channel) -> None:
     dump_stack_after(request["stack_after"])
     card = EnvironmentCard.from_dict(request["card"])
     trajectories = [unpack_trajectory(item) for item in request["trajectories"]]
+    channel.send(ENTERS_CODE)
     try:
         channel.send({"scores": score_trajectories(request["source"], card, trajectories)})
     except GeneratedCodeError as error:
@@ -54,6 +57,7 @@ def judge(channel: Channel) -> None:
 
     request = channel.recv(timeout=REQUEST_TIMEOUT)
     dump_stack_after(request["stack_after"])
+    channel.send(ENTERS_CODE)
     try:
         module = load_judge(request["source"])
         trajectories = (unpack_trajectory(item) for item in request["trajectories"])

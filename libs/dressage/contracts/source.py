@@ -13,7 +13,7 @@ from typing import Any
 from dressage.contracts import namespace
 from dressage.contracts.execute import ALLOWED_BUILTINS, CLASS_BUILTINS, EXCEPTIONS
 from dressage.contracts.failures import Violation
-from dressage.contracts.lint import Lint
+from dressage.contracts.lint import MAX_VIOLATIONS, Lint
 from dressage.contracts.syntax import MAX_TERMS, literal, parse, reward_class, reward_style
 from dressage.envs.cards import EnvironmentCard
 
@@ -22,7 +22,6 @@ JUDGE_PARAMETERS = ("trajectory", "np")
 TRAJECTORY_NAMES = frozenset(
     {"action", "reward", "time", "num_steps", "terminated", "truncated", "environment", "time_step"}
 )
-_MAX_VIOLATIONS = 50
 
 
 def lint_reward(source: str, card: EnvironmentCard) -> list[Violation]:
@@ -70,7 +69,7 @@ def lint_judge(source: str, card: EnvironmentCard) -> list[Violation]:
 
 
 def _sort(violations: list[Violation]) -> list[Violation]:
-    return sorted(violations, key=lambda violation: (violation.line, violation.rule))[:_MAX_VIOLATIONS]
+    return sorted(violations, key=lambda violation: (violation.line, violation.rule))[:MAX_VIOLATIONS]
 
 
 def _check_signature(tree: ast.Module, name: str, expected: tuple[str, ...], lint: Lint) -> None:

@@ -94,11 +94,14 @@ def literal(tree: ast.Module, name: str) -> tuple[Any, int] | None:
 def term_lines(tree: ast.Module) -> dict[str, int]:
     """Return the line that computes each term: the lines of string keys in dicts and subscripts of functions."""
     lines: dict[str, int] = {}
+    inner: set[int] = set()  # functions within others, whose lines are read with those
     for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
+        if not isinstance(function, ast.FunctionDef) or id(function) in inner:
             continue
         for node in ast.walk(function):
             match node:
+                case ast.FunctionDef():
+                    inner.add(id(node))
                 case ast.Dict(keys=keys):
                     for key in keys:
                         if isinstance(key, ast.Constant) and isinstance(key.value, str):

@@ -3,8 +3,10 @@
 A message is a dict of JSON values plus numpy arrays and bytes. On the wire: a fixed header (magic, length of the JSON
 part, length of the payload), the JSON part, then the raw buffers, each aligned to 64 bytes so that arrays can be used
 in place. Arrays and bytes stand in the JSON part as ``{"$array": [dtype, shape, offset]}`` and
-``{"$bytes": [offset, length]}``. Nothing is unpickled or evaluated, and every size that the other side sends is checked
-before memory is allocated for it: the reader may be the trusted side and the writer hostile.
+``{"$bytes": [offset, length]}``, each behind the one before it: no part of a buffer is read twice, so that what a message
+decodes to is at most as large as the message. Nothing is unpickled or evaluated, and every size that the other side sends is
+checked before memory is allocated for it: the reader may be the trusted side and the writer hostile. Values are counted before
+the JSON part is parsed, in chunks, so that other threads run meanwhile.
 
 numpy is imported on first use only, because the sandboxed side opens its channel before it may import large packages.
 """
@@ -14,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import select
 import struct
 import threading
@@ -29,10 +32,18 @@ _MAGIC = b"DRS1"
 _HEADER = struct.Struct("<4sIQ")
 _ALIGN = 64
 _CHUNK = 1 << 20
+MAX_VALUES = 500_000
+"""Values of the JSON part, such as numbers, texts, lists and references. The largest messages have some 300,000: the policies
+of a thousand members. The limit of bytes alone would allow millions of lists, of 50 times their size in memory."""
 _MAX_DIMENSIONS = 8
 # The reader recurses: nesting without a bound would end it.
 _MAX_DEPTH = 64
 _SMALL = 4096
+_COUNTED = 1 << 16
+"""A JSON part up to this size is parsed without counting; a longer one is counted in chunks of it."""
+_LONG_NUMBER = re.compile(rb"[0-9]{400}")
+"""A number that takes long to convert; 128 bits have 39 digits."""
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _MAX_VIEWS = 64
 # Numbers only: an array of objects could be read by unpickling alone.
 _DTYPES = frozenset({"|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8"})
@@ -64,7 +75,7 @@ def encode(message: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> bytes:
     return b"".join(_parts(message, max_bytes))
 
 
-def _parts(message: Mapping[str, Any], max_bytes: int) -> list[bytes | memoryview]:
+def _parts(message: Mapping[str, Any], max_bytes: int, max_values: int | None = None) -> list[bytes | memoryview]:
     """Return the bytes of ``message`` in parts; arrays and bytes are not copied."""
     buffers: list[bytes | memoryview] = []
     size = 0
@@ -88,6 +99,8 @@ def _parts(message: Mapping[str, Any], max_bytes: int) -> list[bytes | memoryvie
         raise ProtocolError(
             f"the message is larger than the limit of {max_bytes} bytes ({MAX_JSON_BYTES} without its arrays)"
         )
+    if max_values is not None:
+        check_values(text, max_values)
     return [_HEADER.pack(_MAGIC, len(text), size) + text, *buffers]
 
 
@@ -127,16 +140,20 @@ def _plain_array(value: Any, place: Any) -> Any:
     }
 
 
-def decode(text: bytes | bytearray | memoryview, payload: bytearray) -> Message:
+def decode(text: bytes | bytearray | memoryview, payload: bytearray, *, max_values: int | None = MAX_VALUES) -> Message:
     """Return the message of a JSON part and its buffers; arrays are views of ``payload``.
 
+    :param max_values: bound for the values in the JSON part; None: none.
     :raises ProtocolError: the data is not what `encode` writes.
     """
+    text = bytes(text)
+    if max_values is not None:
+        check_values(text, max_values)
     try:
-        document = json.loads(bytes(text))
-        if b"\\u" in bytes(text):
+        document = json.loads(text.decode())
+        if _SURROGATE.search(text):
             json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair is no text
-        message = _restore(document, payload)
+        message = _restore(document, _Buffers(payload)) if isinstance(document, (dict, list)) else document
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"the message is not valid: {error}") from error
     if not isinstance(message, dict):
@@ -144,8 +161,30 @@ def decode(text: bytes | bytearray | memoryview, payload: bytearray) -> Message:
     return message
 
 
+def check_values(text: bytes, most: int) -> None:
+    """Count the values of a JSON part without building them.
+
+    :raises ProtocolError: there are more than ``most``, or a number is too long.
+    """
+    if len(text) <= _COUNTED:
+        return
+    count, inside, escape = 0, False, b""
+    for start in range(0, len(text), _COUNTED):
+        chunk = escape + text[start : start + _COUNTED]
+        whole = chunk.rstrip(b"\\")
+        escape = b"\\" * ((len(chunk) - len(whole)) % 2)  # it escapes the first character of the next chunk
+        parts = whole.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        plain = b" ".join(parts[inside::2])
+        inside ^= len(parts) % 2 == 0
+        count += plain.count(b",") + plain.count(b"[") + plain.count(b"{")
+        if count > most:
+            raise ProtocolError(f"a message has more than {most} values")
+        if _LONG_NUMBER.search(plain):
+            raise ProtocolError("a message holds a number of hundreds of digits")
+
+
 def unpack(data: bytes) -> Message:
-    """Return the message that `encode` packed into ``data``.
+    """Return the message that `encode` packed into ``data``: data of this process, not counted.
 
     :raises ProtocolError: it is no such thing.
     """
@@ -155,37 +194,57 @@ def unpack(data: bytes) -> Message:
     start = _HEADER.size + text_size
     if magic != _MAGIC or start + payload_size != len(data):
         raise ProtocolError("this is not a packed message")
-    return decode(data[_HEADER.size : start], bytearray(data[start:]))
+    return decode(data[_HEADER.size : start], bytearray(data[start:]), max_values=None)
 
 
-def _restore(value: Any, payload: bytearray, depth: int = 0) -> Any:
-    if not isinstance(value, (list, dict)):
-        return value
+class _Buffers:
+    """The buffers of a message, which its references read in their order."""
+
+    def __init__(self, payload: bytearray) -> None:
+        self.payload = payload
+        self._end = 0
+
+    def take(self, offset: int, length: int) -> bool:
+        """Return whether a reference may read these bytes: they are in the payload, and behind those before."""
+        if offset < self._end or offset + length > len(self.payload):
+            return False
+        self._end = offset + length
+        return True
+
+
+def _restore(value: dict[str, Any] | list[Any], buffers: _Buffers, depth: int = 0) -> Any:
+    """Put arrays and bytes in the places of their references."""
     if depth > _MAX_DEPTH:
         raise ProtocolError(f"a message is nested deeper than {_MAX_DEPTH} levels")
     if isinstance(value, list):
-        return [_restore(item, payload, depth + 1) for item in value]
-    if not _RESERVED & value.keys():
-        return {key: _restore(item, payload, depth + 1) for key, item in value.items()}
+        for index, item in enumerate(value):
+            if isinstance(item, (dict, list)):
+                value[index] = _restore(item, buffers, depth + 1)
+        return value
+    if _RESERVED.isdisjoint(value):
+        for key, item in value.items():
+            if isinstance(item, (dict, list)):
+                value[key] = _restore(item, buffers, depth + 1)
+        return value
     if len(value) != 1:
         raise ProtocolError("a message holds a malformed buffer reference")
     ((kind, reference),) = value.items()
-    return _restore_array(reference, payload) if kind == "$array" else _restore_bytes(reference, payload)
+    return _restore_array(reference, buffers) if kind == "$array" else _restore_bytes(reference, buffers)
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MAX_BYTES
 
 
-def _restore_bytes(reference: Any, payload: bytearray) -> bytes:
+def _restore_bytes(reference: Any, buffers: _Buffers) -> bytes:
     match reference:
         case [int(offset), int(length)] if _is_count(offset) and _is_count(length):
-            if offset + length <= len(payload):
-                return bytes(payload[offset : offset + length])
+            if buffers.take(offset, length):
+                return bytes(memoryview(buffers.payload)[offset : offset + length])
     raise ProtocolError("a message holds a malformed bytes reference")
 
 
-def _restore_array(reference: Any, payload: bytearray) -> Any:
+def _restore_array(reference: Any, buffers: _Buffers) -> Any:
     import numpy as np
 
     match reference:
@@ -194,10 +253,10 @@ def _restore_array(reference: Any, payload: bytearray) -> Any:
                 dtype = np.dtype(name)
                 # In integers of Python, which hostile extents cannot make overflow.
                 count = math.prod(shape)
-                if offset + count * dtype.itemsize <= len(payload):
-                    return (
-                        np.frombuffer(payload, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
-                    )
+                if buffers.take(offset, count * dtype.itemsize):
+                    if not count:
+                        return np.empty(shape, dtype)
+                    return np.frombuffer(buffers.payload, dtype, count, offset).reshape(shape)
     raise ProtocolError("a message holds a malformed array reference")
 
 
@@ -209,11 +268,15 @@ class Channel:
     :param read_fd: descriptor to read from; owned by the channel from now on.
     :param write_fd: descriptor to write to; owned as well.
     :param max_bytes: bound for one message in either direction.
+    :param max_reply_bytes: bound for a message that is received, where it is lower.
     """
 
-    def __init__(self, read_fd: int, write_fd: int, *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self, read_fd: int, write_fd: int, *, max_bytes: int = MAX_BYTES, max_reply_bytes: int = MAX_BYTES
+    ) -> None:
         self._read_fd, self._write_fd = read_fd, write_fd
         self._max_bytes = min(max_bytes, MAX_BYTES)
+        self._max_reply_bytes = min(max_reply_bytes, self._max_bytes)
         self._received = bytearray()
         self._payload = bytearray()
         self._payload_bytes = 0  # of the payload that have arrived
@@ -235,7 +298,7 @@ class Channel:
         :raises DeadlineExceeded: part of it may be sent, so the channel is broken.
         :raises ChannelClosed: the other side is gone.
         """
-        data = _views(_parts(message, self._max_bytes))
+        data = _views(_parts(message, self._max_bytes, MAX_VALUES))
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._send_lock:
             self._usable()
@@ -267,9 +330,9 @@ class Channel:
             try:
                 if magic != _MAGIC:
                     raise ProtocolError("the received data is not a message")
-                if text_size > MAX_JSON_BYTES or text_size + payload_size > self._max_bytes:
+                if text_size > MAX_JSON_BYTES or text_size + payload_size > self._max_reply_bytes:
                     raise ProtocolError(
-                        f"a message of {text_size + payload_size} bytes exceeds the limit of {self._max_bytes} bytes "
+                        f"a message of {text_size + payload_size} bytes exceeds the limit of {self._max_reply_bytes} bytes "
                         f"({MAX_JSON_BYTES} without its arrays)"
                     )
                 self._fill(_HEADER.size + text_size, deadline, timeout)

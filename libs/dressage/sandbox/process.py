@@ -30,6 +30,7 @@ from dressage.sandbox import child
 from dressage.sandbox.capabilities import capabilities
 from dressage.sandbox.heartbeat import STACK_SIGNAL, Page, StallWatch, thread_time
 from dressage.sandbox.limits import Limits
+from dressage.sandbox.output import OutputTail
 from dressage.sandbox.pipe import MAX_BYTES, Channel
 from dressage.sandbox.scratch import disk_usage
 from dressage.sandbox.usage import Usage, overdue, run_delay, usage_of
@@ -38,7 +39,7 @@ ExitKind = Literal["ok", "timeout", "starved", "stalled", "memory", "killed", "e
 
 _POLL_SECONDS = 0.025
 _SCRATCH_POLL_SECONDS = 1.0
-_STDERR_KEPT = 32 * 1024
+_OUTPUT_SECONDS = 5.0
 _START_TIMEOUT = 30.0
 _PIPE_BYTES = 1 << 20
 _STACK_SECONDS = 0.3
@@ -61,7 +62,7 @@ class Exit:
     reason: str
     """One sentence; empty when ok."""
     stderr_tail: str
-    """The last part of what it wrote to standard output and error."""
+    """The last part of what it wrote to standard output and error, as printable text. Nothing in it is evidence."""
     bound: bool = False
     """Whether it was ended for exceeding a limit or for a forbidden call. Other signals, such as those of crashes, are not
     attributed to the generated code."""
@@ -140,7 +141,7 @@ class SandboxProcess:
         self._started, self._ended, self._killed = threading.Event(), threading.Event(), threading.Event()
         self._usage = Usage()
         self._begin, self._delayed_before = time.monotonic(), 0.0
-        self._awaits_target = False
+        self._awaits_target, self._max_reply_bytes = False, MAX_BYTES
         self._python = sys.executable
         self._companion: Channel | None = None
         self._page = Page() if limits.call_seconds is not None else None
@@ -164,6 +165,7 @@ class SandboxProcess:
         env: Mapping[str, str] | None = None,
         devices: Sequence[Path] = (),
         max_message_bytes: int = MAX_BYTES,
+        max_reply_bytes: int = MAX_BYTES,
         allow_unsandboxed: bool = False,
         python: str = "",
         companion: Channel | None = None,
@@ -183,6 +185,7 @@ class SandboxProcess:
         :param env: further variables. Of the parent's environment only ``DRESSAGE_ENVIRONMENTS`` is passed on, and the
             folder that it names may be read.
         :param devices: device files that it may open (those of a GPU).
+        :param max_message_bytes: bound for one message, in either direction; ``max_reply_bytes`` for one that it sends.
         :param allow_unsandboxed: run with rlimits only where the kernel lacks a feature; for trusted code.
         :param python: interpreter; empty: the one that runs this process.
         :param companion: the channel to another sandboxed process, which this one gets (`companion`). It is closed here.
@@ -216,7 +219,7 @@ class SandboxProcess:
         environment = _environment(scratch, threads, env, folders)
         process = cls(config=config, environment=environment, limits=limits, scratch=scratch)
         process._python, process._companion = python or sys.executable, companion
-        process._awaits_target = target is None
+        process._awaits_target, process._max_reply_bytes = target is None, max_reply_bytes
         process._launch()
         return process
 
@@ -290,7 +293,8 @@ class SandboxProcess:
         # -P, -s and -S with this environment isolate as -I does, and keep PYTHONHASHSEED in force.
         command = [self._python, "-P", "-s", "-S", "-B", child.__file__, json.dumps(config)]
         descriptors = (to_child_read, from_child_write, *shared)
-        self.channel = Channel(from_child_read, to_child_write, max_bytes=config["max_bytes"])
+        bounds = {"max_bytes": config["max_bytes"], "max_reply_bytes": self._max_reply_bytes}
+        self.channel = Channel(from_child_read, to_child_write, **bounds)
         _widen(from_child_read, to_child_write)
         try:
             passed = descriptors if page is None else (*descriptors, page)
@@ -322,14 +326,13 @@ class SandboxProcess:
             self._started.set()
             return
         self._begin = time.monotonic()
-        tail = bytearray()
-        reader = threading.Thread(target=_keep_tail, args=(popen, tail), name="sandbox-stderr", daemon=True)
-        reader.start()
+        assert popen.stdout is not None
+        output = OutputTail(popen.stdout)
         self._started.set()
         code = self._wait_within_bounds(popen)
-        reader.join(timeout=5.0)
+        tail = output.text(timeout=_OUTPUT_SECONDS)
         self._page = None
-        self._exit = self._describe(code, tail.decode("utf-8", "replace"))
+        self._exit = self._describe(code, tail)
         self._ended.set()
 
     def _wait_within_bounds(self, popen: subprocess.Popen[bytes]) -> int:
@@ -408,7 +411,7 @@ class SandboxProcess:
         bound = (
             (over_limit and kind != "starved") or kind in ("timeout", "stalled", "memory") or -code in _BOUND_SIGNALS
         )
-        return Exit(kind, code, reason, tail[-_STDERR_KEPT:], bound)
+        return Exit(kind, code, reason, tail, bound)
 
     def _cause(self, code: int) -> tuple[ExitKind, str]:
         limits = self._limits
@@ -487,12 +490,3 @@ def _widen(*descriptors: int) -> None:
         # Fewer wake-ups for large messages; users near their pipe quota keep the default size.
         with contextlib.suppress(OSError):
             fcntl.fcntl(descriptor, number, _PIPE_BYTES)
-
-
-def _keep_tail(popen: subprocess.Popen[bytes], tail: bytearray) -> None:
-    assert popen.stdout is not None
-    with popen.stdout as stream:
-        while data := os.read(stream.fileno(), 65536):
-            tail += data
-            if len(tail) > 2 * _STDERR_KEPT:
-                del tail[:-_STDERR_KEPT]

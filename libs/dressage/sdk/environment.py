@@ -7,6 +7,7 @@ the code reads and waits for the terms. The simulation is stock Gymnasium's.
 from __future__ import annotations
 
 import ast
+import math
 import os
 import tempfile
 import weakref
@@ -19,9 +20,10 @@ import numpy as np
 from gymnasium import spaces
 
 from dressage.contracts import RewardError
+from dressage.contracts.failures import reported_error
 from dressage.contracts.hidden import HIDDEN
-from dressage.contracts.host import failure_of, reported_error
-from dressage.contracts.syntax import reward_style
+from dressage.contracts.host import failure_of
+from dressage.contracts.syntax import MAX_TERMS, reward_style
 from dressage.envs import custom, small
 from dressage.envs.cards import EnvironmentCard
 from dressage.envs.fields import trackers_of
@@ -31,6 +33,7 @@ from dressage.envs.stock import make_by_id, make_stock, source_of
 from dressage.errors import DeadlineExceeded, InvalidArgument
 from dressage.parsing import syntax_tree
 from dressage.sandbox import ChannelClosed, Limits, ProtocolError, SandboxFailure, SandboxProcess
+from dressage.sandbox.output import excerpt
 from dressage.sandbox.pipe import MALFORMED
 from dressage.sandbox.scratch import remove_scratch
 from dressage.sdk.argument_names import python_names
@@ -211,11 +214,11 @@ class _RewardProcess:
         try:
             request = {"source": source, "card": card.to_dict(), "fields": list(self.fields)}
             self._process.channel.send(request, timeout=_START_SECONDS)
-            first = self._receive(_START_SECONDS)
+            first = _terms(self._receive(_START_SECONDS))
         except BaseException:
             self.close()
             raise
-        self.terms: dict[str, str] = {str(name): str(meaning) for name, meaning in first["terms"].items()}
+        self.terms = first
 
     def start(self, state: Array) -> None:
         """Start an episode from a state."""
@@ -230,9 +233,12 @@ class _RewardProcess:
         answer = self._receive(_STEP_SECONDS)
         try:
             values = [float(value) for value in answer["values"]]
-            return float(answer["total"]), dict(zip(self.terms, values, strict=True))
+            total, terms = float(answer["total"]), dict(zip(self.terms, values, strict=True))
         except MALFORMED as error:
             raise RewardError("sandbox", "the sandbox sent a malformed answer.", seen=str(error)) from error
+        if not all(map(math.isfinite, (total, *values))):
+            raise RewardError("finite", "a term or the reward is not finite.", seen=str({**terms, "reward": total}))
+        return total, terms
 
     def _send(self, message: Mapping[str, Any]) -> None:
         if not self.close.alive:
@@ -261,6 +267,13 @@ class _RewardProcess:
         self.close()
         failure = failure_of(SandboxFailure(ended.kind, ended.reason, ended.stderr_tail))
         return RewardError(failure.rule, failure.message, line=failure.line, seen=failure.seen)
+
+
+def _terms(answer: Mapping[str, Any]) -> dict[str, str]:
+    terms = answer.get("terms")
+    if not isinstance(terms, dict) or not 1 <= len(terms) <= MAX_TERMS:
+        raise RewardError("sandbox", "the sandbox sent no terms.")
+    return {excerpt(name): excerpt(meaning) for name, meaning in terms.items()}
 
 
 def _end(process: SandboxProcess, folder: Path) -> None:

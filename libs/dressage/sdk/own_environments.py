@@ -15,12 +15,14 @@ from dressage.envs import adding, custom
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.errors import FailedPrecondition, InvalidArgument
 from dressage.sandbox import ChannelClosed, Limits, SandboxProcess
+from dressage.sandbox.output import excerpt
 from dressage.sandbox.process import import_path
 from dressage.sandbox.scratch import scratch_folder
 from dressage.sdk.adding_process import FOLDER
 
 _SECONDS = 300.0
 _SEND_SECONDS = 30.0
+_PROBLEM = 2000
 _LIMITS = Limits(wall_seconds=_SECONDS)
 _MAX_SOURCE_BYTES = 64 << 20
 _IGNORED = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")
@@ -60,7 +62,7 @@ def _describe(env_id: str, scratch: Path, source: Path | None, *, allow_unsandbo
     with process:
         try:
             process.channel.send({"environment": env_id, "source": str(source or "")}, timeout=_SEND_SECONDS)
-            problem = str(process.channel.recv(timeout=_SECONDS)["problem"])
+            problem = excerpt(process.channel.recv(timeout=_SECONDS).get("problem", "no answer"), _PROBLEM)
         except ChannelClosed as error:
             ended = process.wait(_SEND_SECONDS)
             reason = ended.reason if ended is not None else "it does not answer"

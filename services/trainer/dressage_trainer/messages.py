@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import numpy as np
+from dressage.sandbox.output import excerpt
 from dressage.sandbox.pipe import MALFORMED, ProtocolError
 from numpy.typing import NDArray
 
@@ -277,9 +278,9 @@ def parse(message: Mapping[str, Any]) -> LearnerMessage:
 
     :raises ProtocolError: for anything but a well-formed message within the bounds of counts and sizes.
     """
-    kind = _FROM_LEARNER.get(str(message.get("type")))
+    kind = _FROM_LEARNER.get(excerpt(message.get("type"), _MAX_NAME))
     if kind is None:
-        raise ProtocolError(f"the learner sent a message of unknown type {str(message.get('type'))[:40]!r}")
+        raise ProtocolError(f"the learner sent a message of unknown type {excerpt(message.get('type'), 40)!r}")
     values = {}
     for item in fields(kind):
         if item.name in message:
@@ -314,7 +315,7 @@ def _parse_field(name: str, annotation: Any, value: Any) -> Any:
         if kind == "bool":
             return bool(value)
         if kind == "str":
-            return str(value)[:_MAX_TEXT]
+            return _text(value, _MAX_TEXT)
         if "MemberState" in kind:
             return tuple(_member_state(entry) for entry in _at_most(value, _MAX_MEMBERS))
         if "MemberPolicy" in kind:
@@ -325,20 +326,26 @@ def _parse_field(name: str, annotation: Any, value: Any) -> Any:
 
 
 def _member_state(entry: Any) -> MemberState:
-    metrics = {str(key)[:_MAX_NAME]: float(value) for key, value in _at_most(entry["metrics"], _MAX_METRICS).items()}
+    metrics = {_text(key, _MAX_NAME): float(value) for key, value in _at_most(entry["metrics"], _MAX_METRICS).items()}
     finite = {key: value for key, value in metrics.items() if np.isfinite(value)}
-    return MemberState(member=str(entry["member"]), env_step=_count(entry["env_step"]), metrics=finite)
+    return MemberState(member=_text(entry["member"], _MAX_NAME), env_step=_count(entry["env_step"]), metrics=finite)
 
 
 def _member_policy(entry: Any) -> MemberPolicy:
     weights = {str(name): np.asarray(array) for name, array in _at_most(entry["weights"], _MAX_TENSORS).items()}
-    return MemberPolicy(str(entry["member"]), _count(entry["env_step"]), dict(entry["card"]), weights)
+    return MemberPolicy(_text(entry["member"], _MAX_NAME), _count(entry["env_step"]), dict(entry["card"]), weights)
 
 
 def _at_most(values: Any, most: int) -> Any:
     if len(values) > most:
         raise ValueError(f"{len(values)} entries; at most {most} are allowed")
     return values
+
+
+def _text(value: Any, most: int) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of a text")
+    return excerpt(value, most)
 
 
 def _count(value: Any) -> int:

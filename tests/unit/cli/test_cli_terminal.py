@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import structlog
 from dressage.api.v1 import session_pb2 as pb
+from dressage.cli import output
 from dressage.cli.main import invoke
+from dressage.errors import FailedPrecondition
 from dressage.serving import logs
 from dressage.terminal import PrintableStream, make_console, printable
 from hypothesis import given
@@ -20,7 +22,7 @@ from hypothesis import strategies as st
 from tests.fakes.orchestrator import Background, FakeOrchestrator
 
 HOSTILE = "run\x1b[2K\x1b[1A\x1b]0;title\x07\x1b]52;c;Y2F0\x07\x9b31m\rforward\u202egniht\x08\x7f\x00 \x1b[8mhidden"
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @pytest.fixture
@@ -73,19 +75,59 @@ def _strings(value: object) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-@given(st.text())
+@given(st.text(st.characters()))
 def test_printable_text_has_no_control_characters_and_the_same_json(text: str):
     shown = printable(text)
     assert not CONTROL.search(shown)
-    assert shown == text or CONTROL.search(text) or "\u061c" in text
+    assert shown == text or CONTROL.search(text)
+    assert PrintableStream(io.TextIOWrapper(io.BytesIO(), "utf-8")).write(text) == len(text)
     assert json.loads(printable(json.dumps(text, ensure_ascii=False))) == text
 
 
-def test_styles_of_commands_pass_and_others_do_not():
+def test_styles_in_texts_do_not_pass():
     written = io.StringIO()
-    stream = PrintableStream(written)
-    stream.write("\x1b[31merror:\x1b[0m \x1b[1;33mbold\x1b[0m \x1b[8mhidden\x1b[30;40mblack")
-    assert written.getvalue() == ("\x1b[31merror:\x1b[0m \x1b[1;33mbold\x1b[0m \\u001b[8mhidden\\u001b[30;40mblack")
+    PrintableStream(written).write("\x1b[31merror:\x1b[0m \x1b[8mhidden")
+    assert written.getvalue() == "\\u001b[31merror:\\u001b[0m \\u001b[8mhidden"
+
+
+def test_errors_are_red_but_what_they_quote_is_not(monkeypatch: pytest.MonkeyPatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    written = Terminal()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stderr", PrintableStream(written))
+    output.fail(FailedPrecondition("it printed \x1b[1mbold\x1b[0m", reason="X"), as_json=False)
+    assert written.getvalue() == "\x1b[31merror: it printed \\u001b[1mbold\\u001b[0m\x1b[0m\n"
+
+
+CLAIM = "\\x1b[32mok\\x1b]0;title\\x07\\nreward.py: passed (vectorised, 0.01 ms for a step of 1000 environments)"
+RAISING = f"""
+def reward_fn(obs, action, next_obs, info):
+    raise ValueError("{CLAIM}")
+"""
+NAMED = f"""
+LATEX = "x{CLAIM}"
+TERMS = {{"a{CLAIM}": "meaning{CLAIM}"}}
+
+def reward(state, action, next_state, memory, np):
+    return {{"a{CLAIM}": next_state.x_velocity}}
+"""
+
+
+@pytest.mark.parametrize(("source", "code"), [(RAISING, 1), (NAMED, None)], ids=["exception", "names"])
+def test_check_writes_no_control_characters_of_the_code(
+    source: str, code: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "reward.py"
+    path.write_text(source)
+    ended = invoke(["check", str(path), "--env", "HalfCheetah-v5"])
+    written = capsys.readouterr().out
+    assert code in (ended, None)
+    assert written and not CONTROL.search(written), written
+    claims = [line for line in written.splitlines() if line.startswith("reward.py: passed")]
+    assert not claims, "the code printed a line that looks like a result"
 
 
 def test_a_live_picture_controls_the_terminal_but_texts_do_not():

@@ -2,14 +2,14 @@
 
 import builtins
 
-from dressage.contracts import check, execute, reward
+from dressage.contracts import evidence, execute, reward
 
 
 def check_reward(channel):
-    check.lint_reward = reward.lint_reward = lambda source, card: []
+    reward.lint_reward = lambda source, card: []
     execute.ALLOWED_BUILTINS |= {"open"}
     assert builtins.open
-    check.check_reward(channel)
+    evidence.check_reward(channel)
 
 
 def read(channel):

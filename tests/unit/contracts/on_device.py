@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from dressage.contracts.device import DeviceReward
 from dressage.contracts.reward import load_reward
-from dressage.contracts.transitions import Segments, evaluate, whole_episodes
+from dressage.contracts.segments import Segments, whole_episodes
+from dressage.contracts.transitions import evaluate
 from dressage.envs.cards import load_card
 from dressage.envs.state import State
 from dressage.envs.trajectory import load_check_trajectories

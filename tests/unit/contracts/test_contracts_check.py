@@ -2,22 +2,24 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from dressage.contracts import (
-    CheckReport,
     JudgeError,
     RewardError,
     check_judge_in_sandbox,
     check_reward_in_sandbox,
+    host,
+    lint_reward,
     run_judge_in_sandbox,
     score_in_sandbox,
 )
-from dressage.contracts.check import examine_reward
-from dressage.contracts.failures import CheckFailure
+from dressage.contracts.check import assess_judge, assess_reward
+from dressage.contracts.evidence import examine_judge, examine_reward, judge_evidence
 from dressage.contracts.judge import validate_result
-from dressage.errors import ResourceExhausted
+from dressage.errors import Internal, ResourceExhausted
 from dressage.sandbox import Limits
 from dressage.sandbox.capabilities import capabilities
 
@@ -126,10 +128,7 @@ def test_hostile_rewards_are_failures(card, trajectories, tmp_path, statement, r
 @needs_sandbox
 def test_what_slips_through_the_lint_meets_the_sandbox(card, trajectories, tmp_path, monkeypatch):
     """The lint is no barrier. A reward that got past it still finds no socket and no process to make."""
-    import dressage.contracts.host as host
-
-    monkeypatch.setattr(host, "run", _run_without_lint(host.run))
-    monkeypatch.syspath_prepend(str(__import__("pathlib").Path(__file__).parent))
+    _without_lint(monkeypatch)
     for statement in ("import socket; socket.socket()", "import os; os.fork()", "open('/etc/passwd')"):
         source = GOOD.replace("    return", f"    {statement}\n    return")
         report = check_reward_in_sandbox(source, card, trajectories[:1], scratch=tmp_path)
@@ -137,11 +136,223 @@ def test_what_slips_through_the_lint_meets_the_sandbox(card, trajectories, tmp_p
         assert "PermissionError" in report.failures[0].seen
 
 
-def _run_without_lint(run):
-    def call(target, request, **arguments):
-        return run("lintless_target:check_reward", request, **arguments)
+def _without_lint(monkeypatch):
+    from dressage.contracts import check, host
 
-    return call
+    run = host.run
+    monkeypatch.setattr(
+        host, "run", lambda _, *arguments, **named: run("lintless_target:check_reward", *arguments, **named)
+    )
+    monkeypatch.setattr(check, "lint_reward", lambda source, card: [])
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+FORGING = (
+    GOOD.replace(
+        "    return",
+        """    pipe = __import__("sys").modules["dressage.sandbox.pipe"]
+    for thing in __import__("gc").get_objects():
+        if isinstance(thing, pipe.Channel):
+            thing.send(REPLY)
+            __import__("time").sleep(60)
+    return""",
+    )
+    + """
+
+def _bind():
+    def __import__():
+        return 0
+    return __import__
+"""
+)
+REPORT = {
+    "ok": True, "failures": [], "terms": {"gold": "much"}, "latex": "x", "milliseconds_per_step": 0.0, "style": "vectorised",
+    "scores": {}, "act_microseconds": 0.0, "traceable": None, "obstacles": [],
+}  # fmt: skip
+VALUES = {"latex": "x", "terms": {"gold": "much"}, "milliseconds": 0.0, "runs": {"first": [1.0], "whole": [1.0]}}
+
+
+@needs_sandbox
+def test_a_name_that_hides_a_builtin_is_refused_on_the_trusted_side(card, trajectories, tmp_path):
+    report = check_reward_in_sandbox(
+        FORGING.replace("REPLY", repr({"report": REPORT})), card, trajectories, scratch=tmp_path
+    )
+    assert rules(report) == {"dunder"}, report
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "reply", [{"report": REPORT}, {"report": REPORT, **VALUES}, VALUES], ids=["old", "both", "values"]
+)
+def test_a_process_cannot_send_a_verdict(card, trajectories, tmp_path, monkeypatch, reply):
+    """Code past the lint sends a report that it wrote itself: the report is made of values, which are checked."""
+    _without_lint(monkeypatch)
+    source = FORGING.replace("REPLY", repr(reply))
+    report = check_reward_in_sandbox(source, card, trajectories[:1], scratch=tmp_path)
+    assert not report.ok and rules(report) == {"sandbox"}, report
+    assert "gold" not in report.terms
+
+
+def _evidence(card, trajectories, source=GOOD, **changes):
+    from dressage.contracts.evidence import reward_evidence
+
+    return {**reward_evidence(source, card, trajectories), **changes}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("first", lambda runs: {**runs, "first": runs["first"] + 1.0}),
+        ("alone", lambda runs: {**runs, "alone": runs["alone"] + 1.0}),
+        ("permuted", lambda runs: {**runs, "permuted": runs["first"]}),
+        ("reset", lambda runs: {**runs, "reset": [runs["reset"][0] + 1.0, runs["reset"][1]]}),
+        ("fresh", lambda runs: {**runs, "fresh": runs["fresh"] * 2.0}),
+    ],
+)
+def test_values_that_differ_are_failures(card, trajectories, name, change):
+    evidence = _evidence(card, trajectories)
+    assert assess_reward(GOOD, card, trajectories, lambda: (evidence, 1e4)).ok
+    evidence["runs"] = change(evidence["runs"])
+    assert not assess_reward(GOOD, card, trajectories, lambda: (evidence, 1e4)).ok
+
+
+@pytest.mark.parametrize("name", ["first", "whole", "again", "alone", "permuted", "reset", "fresh"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        1.0,
+        [],
+        [1.0],
+        np.zeros(3),
+        np.zeros((0, 2, 37)),
+        np.full((12, 2, 37), np.nan),
+        np.zeros((12, 2, 37), np.int8),
+    ],
+    ids=["none", "number", "empty", "list", "vector", "no steps", "not finite", "integers"],
+)
+def test_values_of_another_form_are_failures(card, trajectories, name, value):
+    evidence = _evidence(card, trajectories)
+    evidence["runs"][name] = value
+    report = host._report(lambda: assess_reward(GOOD, card, trajectories, lambda: (evidence, 1e4)), GOOD)
+    assert rules(report) == {"sandbox"}, report
+
+
+def test_a_time_is_at_most_the_wait(card, trajectories):
+    for claim in (-1.0, float("nan"), 1e9, "fast", None):
+        evidence = _evidence(card, trajectories, milliseconds=claim)
+        assert (
+            assess_reward(GOOD, card, trajectories, lambda evidence=evidence: (evidence, 20.0)).milliseconds_per_step
+            == 20.0
+        )
+
+
+STATES = {
+    "list": ("CALLS = []", "CALLS.append(1.0)", "len(CALLS)"),
+    "list in a cycle of references": ("CALLS = []\nCALLS.append(CALLS)", "CALLS.append(CALLS)", "len(CALLS)"),
+    "dict": ("CALLS = {}", "CALLS.update({len(CALLS): 1})", "len(CALLS)"),
+    "set in a tuple": ("CALLS = (set(), 0)", "CALLS[0].add(len(CALLS[0]))", "len(CALLS[0])"),
+    "default": ("def calls(x, seen=[]):\n    seen.append(x)\n    return len(seen)", "count = calls(1)", "count"),
+    "generator": ("CALLS = (i for i in range(1 << 30))", "count = [i for _, i in zip(range(1), CALLS)][0]", "count"),
+    "iterator": ("CALLS = zip(range(1 << 30))", "count = [i[0] for _, i in zip(range(1), CALLS)][0]", "count"),
+}
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 4, 6, 12, 37])
+@pytest.mark.parametrize("state", STATES)
+def test_state_in_a_cycle_is_found(card, trajectories, state, period):
+    """State that repeats after a number of calls, also one that divides the calls of each run."""
+    declare, change, count = STATES[state]
+    varying = f"({count}) % {period} * 1.0" if period > 1 else f"({count}) * 1.0"
+    source = (
+        declare + "\n" + GOOD.replace("    return", f"    {change}\n    return").replace(SPEED, f"{SPEED} + {varying}")
+    )
+    assert "deterministic" in rules(examine_reward(source, card, trajectories)), source
+
+
+@pytest.mark.parametrize("store", ["reward.calls", "math.calls", "np.calls", "reward.inner.calls"])
+def test_attributes_that_outlive_a_call_are_refused(card, store):
+    source = GOOD.replace("    return", f"    {store} = 1.0\n    return")
+    assert "state" in {violation.rule for violation in lint_reward(source, card)}
+
+
+def test_a_judge_that_changes_with_its_calls_is_found(card, groups):
+    for value in ("len(CALLS) % 2", "(len(CALLS) - 1) // 2 % 2", "len(CALLS) // 3 % 2"):
+        source = "CALLS = []\n" + JUDGE.replace(
+            '"score": score,', f'"score": min(1.0, score / 2 + 0.1 * ({value})),'
+        ).replace("    score =", "    CALLS.append(1)\n    score =")
+        report = examine_judge(source, card, groups)
+        assert rules(report) == {"deterministic"}, (value, report)
+
+
+def test_forged_judgments_are_failures(card, groups):
+    evidence = judge_evidence(JUDGE, groups)
+    assert assess_judge(JUDGE, card, groups, lambda: (evidence, 1e4)).ok
+    label = next(iter(groups))
+    good = evidence["results"][label][0]
+    for forged in (
+        [{**good[0], "score": 2.0}, good[1], good[2]],
+        [{**good[0], "score": float("nan")}, good[1], good[2]],
+        [{**good[0], "criteria": {"speed": float("inf")}}, good[1], good[2]],
+        [good[0], {**good[1], "score": 0.123}, good[2]],
+        [good[0], good[1]],
+        None,
+        {},
+    ):
+        results = {**evidence["results"], label: [forged, *evidence["results"][label][1:]]}
+        reply = {"results": results}
+        report = host._report(lambda reply=reply: assess_judge(JUDGE, card, groups, lambda: (reply, 1e4)), JUDGE)
+        assert not report.ok, forged
+    for reply in ({}, {"results": {}}, {"results": {label: []}}, {"results": None}):
+        report = host._report(lambda reply=reply: assess_judge(JUDGE, card, groups, lambda: (reply, 1e4)), JUDGE)
+        assert not report.ok, reply
+
+
+PRINTING = """
+def reward_fn(obs, action, next_obs, info):
+    print('Traceback (most recent call last):\\n  File "<generated>", line ' + "9" * NUMBER)
+    [list(range(1 << 20)) for i in range(100000)]
+    return 0.0, {"a": 0.0}
+"""
+
+
+@needs_sandbox
+@pytest.mark.parametrize("digits", [5000, 400, 12])
+def test_what_the_code_prints_is_no_bug_of_ours(card, trajectories, tmp_path, digits):
+    """A forged traceback has a line of thousands of digits, or one that no field of a report holds."""
+    source = PRINTING.replace("NUMBER", str(digits))
+    report = check_reward_in_sandbox(source, card, trajectories[:1], scratch=tmp_path, limits=SMALL)
+    assert rules(report) == {"memory_budget"}, report
+    assert report.failures[0].line == 0
+
+
+@needs_sandbox
+def test_a_process_that_ends_itself_is_not_our_failure(card, trajectories, tmp_path, monkeypatch):
+    """It prints a traceback without a frame of its own, so that the check looks as if it had failed."""
+    _without_lint(monkeypatch)
+    end = """    __import__("os").write(2, b"Traceback (most recent call last): \\x1b[31mKeyError")
+    __import__("os")._exit(1)
+    return"""
+    report = check_reward_in_sandbox(GOOD.replace("    return", end), card, trajectories[:1], scratch=tmp_path)
+    assert rules(report) == {"sandbox"}, report
+    assert "KeyError" in report.failures[0].seen and "\x1b" not in report.failures[0].seen
+
+
+@needs_sandbox
+def test_a_process_that_fails_before_the_code_runs_is_our_failure(card, trajectories, tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "pack_trajectory", lambda trajectory: {"broken": 1})
+    with pytest.raises(Internal, match="check itself failed"):
+        check_reward_in_sandbox(GOOD, card, trajectories[:1], scratch=tmp_path)
+
+
+def test_many_violations_take_no_longer_than_a_few(card):
+    """The trusted side lints: 64 KiB of unknown names among thousands of bound ones."""
+    bound = "".join(f"name_{i} = {i}\n" for i in range(1500))
+    unknown = "".join(f"    nome_{i}\n" for i in range(3000))
+    source = bound + GOOD.replace("    return", unknown + "    return")
+    begin = time.thread_time()
+    assert len(lint_reward(source, card)) == 50
+    assert time.thread_time() - begin < 5.0
 
 
 @needs_sandbox
@@ -223,12 +434,34 @@ def test_what_fits_in_no_message_is_not_blamed_on_the_code(card, trajectories, t
     assert caught.value.reason == "EPISODE_TOO_LONG"
 
 
-def test_a_return_that_is_not_finite_is_a_failure(card, trajectories, tmp_path, monkeypatch):
-    import dressage.contracts.host as host
-
-    monkeypatch.setattr(host, "run", lambda *_, **__: {"scores": [{"return": float("inf"), "terms": {}}]})
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"a": float("inf")},
+        {"a": float("nan")},
+        {"a": float("inf"), "b": float("-inf")},
+        {"a": 1e308, "b": 1e308},
+    ],
+)
+def test_a_term_or_return_that_is_not_finite_is_a_failure(card, trajectories, tmp_path, monkeypatch, terms):
+    monkeypatch.setattr(host, "run", lambda *_, **__: {"scores": [{"return": 0.0, "terms": terms}]})
     with pytest.raises(RewardError, match="finite"):
         score_in_sandbox(GOOD, card, trajectories[:1], scratch=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "item", [None, 1, {}, {"terms": None}, {"terms": [1]}, {"terms": {"a": "x"}}, {"terms": {"a": [1]}}]
+)
+def test_malformed_scores_are_a_failure(card, trajectories, tmp_path, monkeypatch, item):
+    monkeypatch.setattr(host, "run", lambda *_, **__: {"scores": [item]})
+    with pytest.raises(RewardError, match="malformed"):
+        score_in_sandbox(GOOD, card, trajectories[:1], scratch=tmp_path)
+
+
+def test_a_return_is_the_sum_of_its_terms_whatever_was_sent(card, trajectories, tmp_path, monkeypatch):
+    forged = {"return": 1e6, "terms": {"a": 1.0, "b": 2.0}}
+    monkeypatch.setattr(host, "run", lambda *_, **__: {"scores": [forged]})
+    assert score_in_sandbox(GOOD, card, trajectories[:1], scratch=tmp_path)[0]["return"] == 3.0
 
 
 @needs_sandbox
@@ -282,17 +515,3 @@ def test_a_judge_that_fails_later_raises(trajectories, tmp_path):
 def test_results_are_validated(value):
     with pytest.raises(JudgeError):
         validate_result(value)
-
-
-def test_reports_survive_the_pipe_and_malformed_ones_are_refused():
-    report = CheckReport(
-        False, [CheckFailure("shape", 3, "wrong.", "(3,)")], {"a": "m"}, "x", 1.5, "vectorised", {"r": [0.1]}
-    )
-    assert CheckReport.from_dict(report.to_dict()) == report
-    forged = {**report.to_dict(), "ok": True}
-    assert not CheckReport.from_dict(forged).ok
-    long = {**report.to_dict(), "latex": "x" * 10_000}
-    assert len(CheckReport.from_dict(long).latex) == 1000
-    for broken in ({}, {**report.to_dict(), "terms": 3}, {**report.to_dict(), "failures": [{"rule": 1}]}):
-        with pytest.raises(ValueError, match="invalid report"):
-            CheckReport.from_dict(broken)

@@ -17,7 +17,6 @@ from dressage.contracts import (
     lint_feedback,
     lint_policy,
 )
-from dressage.contracts.check import CheckReport
 from dressage.contracts.spaces import Spaces
 from dressage.contracts.syntax import kind_of
 from dressage.envs.cards import load_card
@@ -224,7 +223,6 @@ def episodes(env_id):
 def test_the_check_measures_an_action(tmp_path):
     report = check_policy_in_sandbox(GOOD, load_card("CartPole-v1"), episodes("CartPole-v1"), scratch=tmp_path)
     assert report.ok and report.style == "policy" and 0.1 < report.act_microseconds < 10_000
-    assert CheckReport.from_dict(report.to_dict()) == report
     report = check_feedback_in_sandbox(FEEDBACK, load_card("CartPole-v1"), episodes("CartPole-v1"), scratch=tmp_path)
     assert report.ok and report.style == "feedback"
 

@@ -127,7 +127,8 @@ def test_augmented_assignment_rebinds(card, step):
 
 def test_per_step_class_equals_gymnasiums_reward(card, trajectories):
     """HalfCheetah's stock reward is (x' - x) / dt - 0.1 |a|²: the adapter must reproduce it from the fields."""
-    from dressage.contracts.transitions import evaluate, whole_episodes
+    from dressage.contracts.segments import whole_episodes
+    from dressage.contracts.transitions import evaluate
 
     module = load_reward(CLASS, card)
     assert module.style == "per_step"

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from dressage.contracts import RewardError
 from dressage.contracts.reward import load_reward
-from dressage.contracts.transitions import evaluate, whole_episodes
+from dressage.contracts.segments import whole_episodes
+from dressage.contracts.transitions import evaluate
 from dressage.envs.cards import load_card
 from dressage.envs.trajectory import load_check_trajectories
 

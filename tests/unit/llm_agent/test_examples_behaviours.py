@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as pb
-from dressage.contracts.check import examine_judge, examine_reward
+from dressage.contracts.evidence import examine_judge, examine_reward
 from dressage.contracts.policy_lint import lint_feedback, lint_policy
 from dressage.envs.cards import load_card
 from dressage_judge.controls import control_trajectories

@@ -9,7 +9,7 @@ import textwrap
 import numpy as np
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as pb
-from dressage.contracts.check import examine_judge, examine_reward
+from dressage.contracts.evidence import examine_judge, examine_reward
 from dressage.contracts.policy_check import examine_feedback, examine_policy
 from dressage.contracts.spaces import Spaces
 from dressage.envs.cards import load_card

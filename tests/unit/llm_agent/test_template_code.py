@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from dressage.api.internal.v1 import agent_service_pb2 as pb
-from dressage.contracts.check import examine_judge, examine_reward
+from dressage.contracts.evidence import examine_judge, examine_reward
 from dressage.contracts.source import lint_judge, lint_reward
 from dressage.envs.cards import list_cards, load_card
 from dressage.envs.options import EnvOptions

@@ -1,14 +1,17 @@
 """The message pipe: round trips, limits, and rubbish from the other side."""
 
+import contextlib
 import json
 import os
 import struct
 import threading
+import time
+import tracemalloc
 
 import numpy as np
 import pytest
 from dressage.errors import DeadlineExceeded
-from dressage.sandbox.pipe import Channel, ChannelClosed, ProtocolError, decode, encode, unpack
+from dressage.sandbox.pipe import Channel, ChannelClosed, ProtocolError, check_values, decode, encode, unpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -187,3 +190,136 @@ def test_the_other_side_is_gone(channels):
         a.send({"n": 1})
     with pytest.raises(ChannelClosed):
         b.recv()
+
+
+def pack(document, payload=b""):
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return struct.pack("<4sIQ", b"DRS1", len(text), len(payload)) + text + payload
+
+
+def receive(data):
+    """What a trusted process makes of these bytes: the message or the error, its peak memory, and the longest time in which
+    another thread did not run."""
+    read, write = os.pipe()
+    back_read, back_write = os.pipe()
+    channel = Channel(read, back_write)
+    gaps, done = [0.0], threading.Event()
+
+    def tick():
+        before = time.monotonic()
+        while not done.is_set():
+            time.sleep(0.002)
+            now = time.monotonic()
+            gaps.append(now - before)
+            before = now
+
+    ticking = threading.Thread(target=tick)
+
+    def send():
+        with contextlib.suppress(OSError), os.fdopen(write, "wb", 0) as stream:
+            view = memoryview(data)
+            while view:
+                view = view[stream.write(view) :]
+
+    sender = threading.Thread(target=send, daemon=True)
+    tracemalloc.start()
+    ticking.start()
+    sender.start()
+    try:
+        outcome = channel.recv(timeout=60)
+    except ProtocolError as error:
+        outcome = error
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        done.set()
+        ticking.join()
+        channel.close()
+        os.close(back_read)
+        sender.join(10)
+    return outcome, peak, max(gaps)
+
+
+COSTLY = {
+    "lists": lambda: b'{"a":[' + b"[]," * (5 << 20) + b"0]}",
+    "lists after a long text": lambda: b'{"t":"' + b'\\\\\\",' * (1 << 20) + b'","a":[' + b"[]," * (7 << 19) + b"0]}",
+    "dicts": lambda: b'{"a":[' + b'{"b":{}},' * (1 << 20) + b"0]}",
+    "numbers": lambda: b'{"a":[' + b"1," * (7 << 20) + b"0]}",
+    "one long number": lambda: b'{"a":0.' + b"1" * (15 << 20) + b"}",
+    "one text": lambda: json.dumps({"a": "é" * (2 << 20)}).encode(),
+    "wide text": lambda: json.dumps({"a": "😀" + "a" * (15 << 20)}, ensure_ascii=False).encode(),
+    "escapes": lambda: b'{"a":"' + b"\\u4e2d" * (5 << 19) + b'"}',
+    "halves of pairs": lambda: b'{"a":"' + b"\\ud800" * (5 << 19) + b'"}',
+    "bytes by many references": lambda: {"a": [{"$bytes": [0, 1 << 20]}] * 400},
+    "arrays by many references": lambda: {"a": [{"$array": ["|u1", [1 << 20], 0]}] * 400},
+    "overlapping bytes": lambda: {"a": [{"$bytes": [i, 1 << 19]} for i in range(400)]},
+}
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_a_message_costs_no_more_memory_or_time_than_its_size_allows(name):
+    document = COSTLY[name]()
+    data = pack(document, bytes(1 << 20) if isinstance(document, dict) else b"")
+    outcome, peak, pause = receive(data)
+    assert peak < 40 * 2**20 + 8 * len(data), f"{peak / 2**20:.0f} MiB for {len(data) / 2**20:.0f} MiB"
+    assert pause < 1.0, f"no other thread ran for {pause:.2f} s"
+    if ("text" in name and "after" not in name) or name == "escapes":
+        assert isinstance(outcome, dict)
+    else:
+        assert isinstance(outcome, ProtocolError), outcome
+
+
+@given(
+    st.lists(
+        st.sampled_from([b'"', b"\\", b",", b"[", b"]", b"{", b"}", b":", b"a", b"0", b'""', b'"\\"']), max_size=60
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_values_are_counted_as_they_are_parsed(monkeypatch_module, pieces):
+    """In chunks of any size, at least the values that the parser would build, and no text is taken for values."""
+    text = b'{"a":[' + b"".join(pieces) + b"]}"
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return
+    count = values(document)
+    with pytest.raises(ProtocolError):
+        check_values(text, count - 1)
+    check_values(text, count + 1 + len(document))
+
+
+def values(value):
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(1, len(inner)) * isinstance(value, (dict, list)) + sum(map(values, inner))
+
+
+@pytest.fixture(scope="module")
+def monkeypatch_module():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dressage.sandbox.pipe._COUNTED", 7)
+        yield patch
+
+
+def test_the_largest_message_of_a_training_passes(channels):
+    """The policies of a thousand members, the most that an assignment has."""
+    from dressage_trainer.messages import EvaluateMessage, MemberPolicy
+
+    shapes = {"weight": (4, 4), "bias": (4,)}
+    weights = {f"layers.{i}.{name}": np.zeros(shape, np.float32) for i in range(6) for name, shape in shapes.items()}
+    statistics = {f"s{i}": 0.1 * i for i in range(40)}
+    card = {"environment": "HalfCheetah-v5", "statistics": statistics, "layers": [[64, "tanh"]] * 8}
+    policies = tuple(MemberPolicy(f"member-{i}", 10**6, {**card, "index": i}, weights) for i in range(1000))
+    message = EvaluateMessage(policies=policies).to_dict()
+    data = encode(message)
+    text_size = struct.unpack_from("<4sIQ", data)[1]
+    back = decode(data[16 : 16 + text_size], bytearray(data[16 + text_size :]))
+    assert len(back["policies"]) == 1000
+    assert same(back["policies"][999]["weights"], weights)
+
+
+def test_more_values_than_can_be_received_are_not_sent(channels):
+    a, b = channels
+    with pytest.raises(ProtocolError, match="values"):
+        a.send({"a": [0] * 510_000}, timeout=1)
+    a.send({"n": 1}, timeout=1)
+    assert b.recv(timeout=1) == {"n": 1}

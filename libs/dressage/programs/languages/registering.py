@@ -27,6 +27,7 @@ from dressage.programs.languages.loading import CODE, KERNELS, digest_of
 from dressage.programs.languages.registered import RegisteredFamily
 from dressage.programs.languages.store import DESCRIPTION_FILE, read_description
 from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.output import excerpt
 from dressage.sandbox.pipe import ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
@@ -145,7 +146,7 @@ def _describe(code: Code, new: Path, scratch: Path, report: Callable[[str], None
             process.channel.send(request, timeout=SECONDS)
             reply = process.channel.recv(timeout=SECONDS)
             while "trying" in reply:
-                trying = str(reply["trying"])[:100]
+                trying = excerpt(reply["trying"], 100)
                 report(trying)
                 reply = process.channel.recv(timeout=max(1.0, end - time.monotonic()))
         except ChannelClosed as error:

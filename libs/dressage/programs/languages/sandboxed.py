@@ -20,6 +20,7 @@ from dressage.programs.syntax import Language, Program, parse, to_text
 from dressage.programs.trace import Agent, Contents, Step, Trace
 from dressage.sandbox import call
 from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.pipe import MALFORMED
 from dressage.sandbox.scratch import scratch_folder
 
 SECONDS = 300.0
@@ -51,7 +52,7 @@ def play(
             )
             for row in rows
         ]
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except MALFORMED as error:
         raise _malformed_reply(description, error) from error
 
 
@@ -81,7 +82,7 @@ def trace(description: Description, task: str, profile: str, program: Program, s
             bool(exhausted),
             contents,
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except MALFORMED as error:
         raise _malformed_reply(description, error) from error
 
 

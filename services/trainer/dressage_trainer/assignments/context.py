@@ -15,6 +15,7 @@ from dressage.api.internal.v1 import run_service_pb2 as pb
 from dressage.api.v1.session_pb2 import Failure
 from dressage.artifacts.store import Grant
 from dressage.errors import DressageError
+from dressage.sandbox.output import excerpt
 from dressage.sandbox.pipe import ChannelClosed
 
 from dressage_trainer.evaluation.player_pool import PlayerPool
@@ -52,7 +53,7 @@ def blame_sender(sender: str) -> Iterator[None]:
         if isinstance(error, DressageError) and error.reason == REPORTS_BACKED_UP:
             raise
         text = error.message if isinstance(error, DressageError) else f"{type(error).__name__}: {error}"
-        raise UntrustedInput(f"{sender} sent what cannot be used: {text[:_SHOWN]}") from error
+        raise UntrustedInput(f"{sender} sent what cannot be used: {excerpt(text, _SHOWN)}") from error
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dressage.envs.trajectory import Trajectory
 from dressage.errors import DeadlineExceeded, Internal, ResourceExhausted
 from dressage.log_tails import without_tracebacks
 from dressage.sandbox.limits import GIB, Limits
-from dressage.sandbox.pipe import ChannelClosed
+from dressage.sandbox.pipe import MALFORMED, ChannelClosed
 from dressage.sandbox.process import SandboxProcess
 
 from dressage_trainer.evaluation.rollouts import Episode
@@ -156,6 +156,12 @@ def stopped_by(error: RewardError, policy: MemberPolicy) -> MemberStoppedMessage
     return MemberStoppedMessage(policy.member, policy.env_step, reason, message)
 
 
+def _path(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} instead of a path")
+    return value
+
+
 class _Evaluator:
     """One evaluator process; a new one is started if it has ended."""
 
@@ -208,7 +214,7 @@ class _Evaluator:
             unwritten = 0
             while len(paths) < len(seeds) and not unwritten:
                 reply = process.channel.recv(timeout=seconds)
-                paths.extend(reply["paths"])
+                paths.extend(map(_path, reply["paths"]))
                 unwritten = int(reply["error"])
         except Exception as error:
             if self._process is process:
@@ -224,6 +230,8 @@ class _Evaluator:
                 raise Internal(
                     f"the evaluator failed: {without_tracebacks(ended.stderr_tail)[-2000:]}", reason="EVALUATOR_FAILED"
                 ) from None
+            if isinstance(error, MALFORMED):
+                raise Internal("the evaluator sent a malformed reply", reason="EVALUATOR_FAILED") from error
             raise
         if unwritten:
             raise OSError(unwritten, os.strerror(unwritten), "episodes of an evaluation")

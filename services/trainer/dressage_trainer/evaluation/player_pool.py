@@ -7,6 +7,7 @@ language plays that language only. The pool belongs to a lease; one assignment a
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import os
 import shutil
@@ -26,7 +27,8 @@ from dressage.log_tails import without_tracebacks
 from dressage.programs.languages.failures import FAILED, process_error
 from dressage.programs.languages.store import language_code
 from dressage.sandbox.limits import GIB, Limits
-from dressage.sandbox.pipe import ChannelClosed, ProtocolError
+from dressage.sandbox.output import excerpt
+from dressage.sandbox.pipe import MALFORMED, ChannelClosed, ProtocolError
 from dressage.sandbox.process import Exit, SandboxProcess
 
 from dressage_trainer.lease.files import copy_from_sandbox
@@ -202,14 +204,14 @@ class Player:
             raise self._failure(process, error) from error
         self._answered = True
         if "damaged" in reply:
-            problem = str(reply["damaged"])[:_SHOWN]
+            problem = excerpt(reply["damaged"], _SHOWN)
             self._discard(process)  # its half-imported packages would fail otherwise next time
             raise broken_pack_error(self.pack, self.environment, problem)
         if "refused" in reply:
             reason = FAILED if self.code and reply.get("reason") == FAILED else None
-            raise InvalidArgument(str(reply["refused"])[:2000], field="parameters", reason=reason)
+            raise InvalidArgument(excerpt(reply["refused"], 2000), field="parameters", reason=reason)
         if "error" in reply:
-            number = int(reply["error"])
+            number = _error_number(reply["error"])
             raise OSError(number, os.strerror(number), "rollouts of an evaluation")
         return reply
 
@@ -233,9 +235,10 @@ class Player:
     ) -> PlayedEpisodes:
         """Check the form of what a sandboxed process sent, and return it typed."""
         count = len(request["seeds"])
-        columns = [np.asarray(reply.get(name)) for name in ("returns", "lengths", "successes")]
+        columns = [_numbers(reply.get(name)) for name in ("returns", "lengths", "successes")]
         paths = reply.get("paths", [])
         whole = all(column.shape == (count,) for column in columns) and isinstance(paths, list)
+        whole = whole and all(bool(np.isfinite(column).all()) for column in columns[1:])
         if not whole or len(paths) != min(int(request["recorded"]), count):
             self.end()
             raise Internal("a player sent a malformed reply", reason="PLAYER_FAILED")
@@ -253,7 +256,7 @@ class Player:
             lengths=tuple(map(int, lengths)),
             successes=tuple(map(bool, successes)) if scored else (),
             rollouts=rollouts,
-            trace=str(reply.get("trace", ""))[:_MAX_TRACE],
+            trace=excerpt(reply.get("trace", ""), _MAX_TRACE),
         )
 
     def _running(self) -> SandboxProcess:
@@ -321,6 +324,19 @@ class Player:
         if not waiting:
             self._process = None
             self._sandboxes.end(process)
+
+
+def _numbers(value: Any) -> np.ndarray:
+    """Return numbers that a player sent; an array of another shape for what is none."""
+    try:
+        return np.asarray(value, np.float64)
+    except MALFORMED:
+        return np.zeros((0, 0))
+
+
+def _error_number(value: Any) -> int:
+    """Return the number of a system's error that a sandboxed process sent."""
+    return value if type(value) is int and value in errno.errorcode else errno.EIO
 
 
 def _ended_with_assignment() -> Internal:

@@ -38,6 +38,7 @@ from dressage.errors import DressageError
 from dressage.programs.families import FAMILIES
 from dressage.sandbox.gpu import gpu_access
 from dressage.sandbox.limits import GIB, Limits
+from dressage.sandbox.output import excerpt
 from dressage.sandbox.process import SandboxProcess
 from dressage.training.preset import load_preset
 
@@ -300,7 +301,7 @@ class CompiledCache:
             reply = process.channel.recv(timeout=code.sandbox.limits.wall_seconds)
             process.close()
             if reply.get("type") != "warmed":
-                raise DressageError(f"the warm-up failed: {str(reply.get('message'))[:500]}")
+                raise DressageError(f"the warm-up failed: {excerpt(reply.get('message'), 500)}")
             _publish(code, process.scratch / code.kind.folder, folder)
         finally:
             self._processes.discard(process)

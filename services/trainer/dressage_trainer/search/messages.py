@@ -17,7 +17,8 @@ import numpy as np
 from dressage.policies.kinds import PolicySpec
 from dressage.policies.sb3_baselines import BASELINES
 from dressage.programs.syntax import MAX_CHARACTERS
-from dressage.sandbox.pipe import ProtocolError
+from dressage.sandbox.output import excerpt
+from dressage.sandbox.pipe import MALFORMED, ProtocolError
 
 Source = str
 """Text of a program."""
@@ -34,6 +35,7 @@ PROGRAM_ALGORITHMS = {
 }
 """Searches over programs, by their name in `dressage.programs.search`."""
 _MAX_TEXT = 2_000
+_MAX_COUNT = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -233,12 +235,12 @@ def parse(message: Mapping[str, Any]) -> SearchMessage:
 
     :raises ProtocolError: for anything but a well-formed message.
     """
-    kind = _KINDS.get(str(message.get("type")))
+    kind = _KINDS.get(excerpt(message.get("type"), 40))
     if kind is None:
-        raise ProtocolError(f"the search sent a message of unknown type {str(message.get('type'))[:40]!r}")
+        raise ProtocolError(f"the search sent a message of unknown type {excerpt(message.get('type'), 40)!r}")
     try:
         values = {item.name: _CHECKS[str(item.type)](message[item.name]) for item in fields(kind)}
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except MALFORMED as error:
         raise ProtocolError(f"the search sent a malformed {kind.__name__}: {error!r}") from None
     result: SearchMessage = kind(**values)
     return result
@@ -252,23 +254,36 @@ def _vector(value: Any) -> np.ndarray:
 
 
 def _pairs(value: Any) -> tuple[tuple[int, float], ...]:
-    pairs = tuple((int(number), float(score)) for number, score in value)
-    if len(pairs) > MAX_IMPROVEMENTS:
-        raise ValueError(f"{len(pairs)} improvements are too many")
-    return pairs
+    if len(value) > MAX_IMPROVEMENTS:
+        raise ValueError(f"{len(value)} improvements are too many")
+    return tuple((_count(number), _score(score)) for number, score in value)
+
+
+def _count(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= _MAX_COUNT:
+        raise ValueError("a count out of range")
+    return number
+
+
+def _score(value: Any) -> float:
+    number = float(value)
+    if number != number:
+        raise ValueError("a score that is no number")
+    return number
 
 
 def _program(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > MAX_CHARACTERS:
-        raise ValueError("a program is a text of limited length")
+    if not isinstance(value, str) or len(value) > MAX_CHARACTERS or excerpt(value, MAX_CHARACTERS) != value:
+        raise ValueError("a program is a printable text of limited length")
     return value
 
 
 _CHECKS: dict[str, Any] = {
-    "int": int,
-    "float": float,
+    "int": _count,
+    "float": _score,
     "bool": bool,
-    "str": lambda value: str(value)[:_MAX_TEXT],
+    "str": lambda value: excerpt(value, _MAX_TEXT),
     "Source": _program,
     "np.ndarray": _vector,
     "dict[str, Any]": dict,
