@@ -142,7 +142,7 @@ class AsyncClient:
         show_deleted: bool = False,
         page_size: int = 0,
     ) -> AsyncIterator[session_pb.Session]:
-        """Sessions, newest first."""
+        """Sessions, newest first, without sources; `get_session` returns all fields."""
         request = sessions_pb.ListSessionsRequest(state=state, show_deleted=show_deleted, page_size=page_size)
         async for page in self._pages(self._sessions.ListSessions, request):
             for session in page.sessions:
@@ -457,7 +457,7 @@ class AsyncClient:
         return answer
 
     async def list_benchmarks(self) -> AsyncIterator[benchmarks_pb.Benchmark]:
-        """Benchmarks, newest first."""
+        """Benchmarks, newest first, without most fields of their cases; `get_benchmark` returns all."""
         async for page in self._pages(self._benchmarks.ListBenchmarks, benchmarks_pb.ListBenchmarksRequest()):
             for benchmark in page.benchmarks:
                 yield benchmark

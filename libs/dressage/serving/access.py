@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import hmac
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -39,7 +38,7 @@ class Quota:
     dollars: float | None = None
     """Cost of model calls of the sessions and elicitations of the last 30 days."""
     artifact_bytes: int | None = None
-    """Bytes that trainers stored for its sessions that are not deleted."""
+    """Bytes that are stored for its sessions, also for deleted ones until they are removed."""
     requests_per_second: float | None = None
     open_streams: int | None = None
     """Watches and downloads at the same time."""
@@ -69,6 +68,12 @@ class Gate(Protocol):
         :raises ResourceExhausted: for too many calls.
         """
 
+    def check_role(self, principal: Principal, method: str) -> None:
+        """Check the role alone, as `enter` does.
+
+        :raises PermissionDenied: for a method that the role does not include.
+        """
+
     async def check(self, principal: Principal, method: str, request: Any) -> None:
         """Check a valid request.
 
@@ -96,20 +101,20 @@ current_principal: ContextVar[Principal | None] = ContextVar("current_principal"
 
 
 def token_digest(token: str) -> bytes:
-    """Digest by which tokens are compared: of one length, so that the time of a comparison reveals nothing."""
+    """Digest by which tokens are compared, so that the time of a comparison reveals nothing of the token."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def by_digest(principals: Mapping[bytes, Principal]) -> Authenticate:
     """Return what recognises the given tokens.
 
+    The time of a look-up depends on digests alone, from which no token follows.
+
     :param principals: by the digest of their token.
     """
 
     async def authenticate(token: str) -> Principal | None:
-        presented = token_digest(token)
-        matches = [who for digest, who in principals.items() if hmac.compare_digest(digest, presented)]
-        return matches[0] if matches else None
+        return principals.get(token_digest(token))
 
     return authenticate
 

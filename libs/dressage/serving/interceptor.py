@@ -3,6 +3,9 @@
 One class does all of it, because their order matters and every RPC kind needs its own wrapper. A caller without a token is
 refused before its request is read, so it costs no message and waits for none. Health and reflection need no token, because
 probes have none; their streams have a limit of their own.
+
+A stream is checked again while it is open: a caller whose token was revoked, whose role changed or whose resource was deleted
+receives nothing further.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +31,10 @@ from dressage.serving.validation import MessageValidator
 _OPEN_SERVICES = ("grpc.health.", "grpc.reflection.")
 _MAX_OPEN_STREAMS = 64
 """Streams of callers without a token, at the same time."""
+RECHECK_SECONDS = 5.0
+"""Longest time between two checks of the caller of an open stream."""
+_TRUSTED_SECONDS = 1.0
+"""Time after a check in which responses are sent without another one."""
 
 
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
@@ -108,8 +115,49 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             # Last, because the owner is found by fields of the request, which must be valid.
             await self._gate.check(call.principal, call.name, request)
 
+    async def _check_again(self, call: _Call, principal: Principal, gate: Gate) -> None:
+        """Check that the caller of an open stream may still receive it.
+
+        :raises Unauthenticated: if the token is not valid any more.
+        """
+        now = await self._authenticate(call.token) if self._authenticate is not None else principal
+        if now is None or now.name != principal.name:
+            raise errors.Unauthenticated("the bearer token is not valid any more", reason="TOKEN_REVOKED")
+        gate.check_role(now, call.name)
+        await gate.check(now, call.name, call.request)
+
+    async def _while_permitted(self, call: _Call, responses: AsyncGenerator[Any, None]) -> AsyncIterator[Any]:
+        """Yield responses as long as the caller may receive them."""
+        principal, gate = call.principal, self._gate
+        async with aclosing(responses):
+            if principal is None or gate is None:
+                async for item in responses:
+                    yield item
+                return
+            checked = time.monotonic()
+            while True:
+                # In a task, because a timeout must not interrupt the handler.
+                step = asyncio.create_task(_next(responses))
+                try:
+                    while True:
+                        left = checked + RECHECK_SECONDS - time.monotonic()
+                        await asyncio.wait((step,), timeout=max(0.0, left))
+                        if time.monotonic() - checked >= _TRUSTED_SECONDS:
+                            await self._check_again(call, principal, gate)
+                            checked = time.monotonic()
+                        if step.done():
+                            break
+                    item = step.result()
+                finally:
+                    if not step.done():
+                        step.cancel()
+                        await asyncio.wait((step,))
+                if item is _END:
+                    return
+                yield item
+
     def _check_message(self, message: Any) -> None:
-        """Validate a message.
+        """Validate a message, and drop its unknown fields.
 
         :raises InvalidArgument: also for bytes that are no message.
         """
@@ -117,6 +165,8 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
             raise errors.InvalidArgument(
                 f"the request is not a message of this method: {message.problem}", reason="MALFORMED_REQUEST"
             )
+        # What this server does not understand would be stored and returned, at any size.
+        message.DiscardUnknownFields()
         self._validate(message)
 
     def _is_open(self, service: str) -> bool:
@@ -190,7 +240,7 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
                     with self._stream(call):
                         response = inner(requests(request) if requests else request, context)
                         if hasattr(response, "__aiter__"):
-                            async for item in response:
+                            async for item in self._while_permitted(call, response):
                                 yield item
                         else:  # a coroutine that writes by itself, as that of reflection does
                             await response
@@ -218,6 +268,14 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         status = to_grpc(error)
         measurement.code = status.code.name
         await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+_END = object()
+"""In place of a response after the last one."""
+
+
+async def _next(responses: AsyncIterator[Any]) -> Any:
+    return await anext(responses, _END)
 
 
 @dataclass(frozen=True)

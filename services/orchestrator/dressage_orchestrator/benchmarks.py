@@ -23,7 +23,9 @@ from dressage.errors import (
     NotFound,
     PermissionDenied,
     ResourceExhausted,
+    Unavailable,
 )
+from dressage.serving.access import current_principal
 from dressage.serving.validation import MessageValidator
 
 from dressage_orchestrator import resource_names
@@ -39,11 +41,17 @@ from dressage_orchestrator.benchmark_table import (
 from dressage_orchestrator.clock import timestamp
 from dressage_orchestrator.database import benchmarks, idempotency, sessions
 from dressage_orchestrator.database.engine import DatabaseLost, ExecutorFenced, ReadTransaction, Transaction
+from dressage_orchestrator.database.idempotency import RequestKey
 from dressage_orchestrator.notifications import Notifier
+from dressage_orchestrator.ownership import caller, check_change
 from dressage_orchestrator.quotas import WAITING
-from dressage_orchestrator.service import Sessions, caller
+from dressage_orchestrator.service import Sessions
+from dressage_orchestrator.session_ids import STORE_FAILED
 
 _POLL_SECONDS = 2.0
+_STORE_SECONDS = 10.0
+_MAX_BYTES = 8 * 1024 * 1024
+"""Half of the largest message, in which a benchmark with the results of its cases is returned."""
 _TEXTS = {"intent", "environment", "category", "difficulty", "environment_label", "method"}
 _INPUTS = {*_TEXTS, "session_id", "spec", "run", "score_range"}
 """Fields of a case that a request sets."""
@@ -89,16 +97,20 @@ class Benchmarks:
         """
         _check_ids(request)
         await self._check_specs(request)
-        name, owner = request.name or "benchmarks/b-" + secrets.token_hex(5), caller()
+        name = request.name or "benchmarks/b-" + secrets.token_hex(5)
+        key, principal = RequestKey(caller(), "CreateBenchmark", request.request_id), current_principal.get()
 
         def record(tx: Transaction) -> pb.Benchmark:
-            earlier = idempotency.find_request(tx, "CreateBenchmark", request.request_id, request)
+            earlier = idempotency.find_request(tx, key, request)
             if earlier is not None:
                 return benchmarks.get(tx, earlier)
             tx.lock(name)
-            if benchmarks.owner(tx, name) is None:
-                benchmarks.create(tx, pb.Benchmark(name=name, owner=owner))
-            idempotency.record_request(tx, "CreateBenchmark", request.request_id, request, name)
+            owner = benchmarks.owner(tx, name)
+            if owner is None:
+                benchmarks.create(tx, pb.Benchmark(name=name, owner=key.principal))
+            else:  # again, because another caller may have created it since the call was checked
+                check_change(principal, name, owner)
+            idempotency.record_request(tx, key, request, name)
             return benchmarks.change(tx, name, lambda message: self._extend(tx, message, request))
 
         benchmark = await self._service.transact(record)
@@ -148,6 +160,9 @@ class Benchmarks:
         del benchmark.cases[:]
         benchmark.cases.extend(cases)
         _summarise(benchmark)
+        if benchmark.ByteSize() > _MAX_BYTES:
+            expected = f"a benchmark of at most {_MAX_BYTES} bytes, with its template"
+            raise InvalidArgument(field="cases", value=f"{benchmark.ByteSize()} bytes", expected=expected)
 
     async def cancel(self, name: str) -> pb.Benchmark:
         """Cancel a benchmark and its sessions."""
@@ -244,6 +259,10 @@ class Benchmarks:
                 if error.reason not in WAITING or benchmark.cancelled:
                     raise
                 await asyncio.sleep(error.retry_seconds)
+            except Unavailable as error:
+                if error.reason != STORE_FAILED or benchmark.cancelled:
+                    raise
+                await asyncio.sleep(_STORE_SECONDS)
 
     async def _open(self, benchmark: pb.Benchmark, case: pb.BenchmarkCase) -> v1.Session:
         """Return the session of a case: a new one, or the existing one, resumed if the case asks for a later epoch."""
@@ -265,7 +284,7 @@ class Benchmarks:
         request_id = _request_id(benchmark, ident, current.epoch + 1)
         resumed = session_api.ResumeSessionRequest(name=current.name, additional_iterations=more, request_id=request_id)
         resumed.budget.CopyFrom(spec.budget)
-        return await self._service.resume(resumed)
+        return await self._service.resume(resumed, principal=benchmark.owner)
 
     async def _follow(self, name: str, session: v1.Session) -> None:
         ident = resource_names.parse_session(session.name)

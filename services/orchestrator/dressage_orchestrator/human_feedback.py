@@ -16,7 +16,9 @@ from dressage_orchestrator.clients import JudgeClient
 from dressage_orchestrator.database import assignments, events, feedback, idempotency, sessions
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.feedback import Label
+from dressage_orchestrator.database.idempotency import RequestKey
 from dressage_orchestrator.lifecycle.workflows import Workflows
+from dressage_orchestrator.ownership import caller
 from dressage_orchestrator.service import Sessions
 
 
@@ -36,7 +38,7 @@ class HumanFeedback:
 
         :raises InvalidArgument: when the request is empty, a proposal fails its check, or the iteration does not exist.
         """
-        session = resource_names.parse_session(request.name)
+        session, key = resource_names.parse_session(request.name), _key("SteerSession", request)
         fields = [
             *(["proposal"] if request.proposal_source.strip() else []),
             *(["criteria"] if request.criteria else []),
@@ -57,13 +59,13 @@ class HumanFeedback:
                 raise InvalidArgument(field="from_parent", problem=refusal, value="always", expected="never or auto")
 
         def record(tx: Transaction) -> None:
-            if idempotency.find_request(tx, "SteerSession", request.request_id, request) is not None:
+            if idempotency.find_request(tx, key, request) is not None:
                 return
             if request.rebase_to:
                 _require_judged(tx, session, request.rebase_to)
             _store(tx, session, request)
             sessions.add_note(tx, session, request.note.strip(), set_=fields)
-            idempotency.record_request(tx, "SteerSession", request.request_id, request, request.name)
+            idempotency.record_request(tx, key, request, request.name)
 
         await self._service.transact(record)
         await self._service.release(session)
@@ -74,11 +76,11 @@ class HumanFeedback:
 
         :raises FailedPrecondition: when no proposal waits, or that of another iteration.
         """
-        session = resource_names.parse_session(request.name)
+        session, key = resource_names.parse_session(request.name), _key("ApproveSession", request)
 
         def record(tx: Transaction) -> v1.Session:
             current = sessions.get(tx, session)
-            if idempotency.find_request(tx, "ApproveSession", request.request_id, request) is not None:
+            if idempotency.find_request(tx, key, request) is not None:
                 return current
             waiting = current.awaiting_approval
             if not waiting:
@@ -88,7 +90,7 @@ class HumanFeedback:
                 message = f"iteration {waiting} of session {session!r} waits for approval, not {request.iteration}"
                 raise FailedPrecondition(message, reason="OTHER_ITERATION_WAITS", metadata={"iteration": str(waiting)})
             feedback.add_direction(tx, session, feedback.APPROVE, request.note.strip(), iteration=waiting)
-            idempotency.record_request(tx, "ApproveSession", request.request_id, request, request.name)
+            idempotency.record_request(tx, key, request, request.name)
             return current
 
         current = await self._service.transact(record)
@@ -101,12 +103,13 @@ class HumanFeedback:
 
         :return: the rollout's judgment including the person's verdict, and the agreement of all labels with the judges.
         """
+        key = _key("LabelRollout", request)
 
         def record(tx: Transaction) -> pb.LabelRolloutResponse:
             assignment, member = _owner(request.rollout)
-            if idempotency.find_request(tx, "LabelRollout", request.request_id, request) is None:
+            if idempotency.find_request(tx, key, request) is None:
                 feedback.add_label(tx, Label(request.rollout, request.score, request.comment))
-                idempotency.record_request(tx, "LabelRollout", request.request_id, request, request.rollout)
+                idempotency.record_request(tx, key, request, request.rollout)
             labels = feedback.labels_of(tx, request.rollout)
             judgment: list[v1.Judgment] = []
 
@@ -124,6 +127,12 @@ class HumanFeedback:
             return pb.LabelRolloutResponse(judgment=judgment[0], agreement=agreement)
 
         return await self._service.transact(record)
+
+
+def _key(
+    method: str, request: pb.SteerSessionRequest | pb.ApproveSessionRequest | pb.LabelRolloutRequest
+) -> RequestKey:
+    return RequestKey(caller(), method, request.request_id)
 
 
 def _require_judged(tx: Transaction, session: str, number: int) -> None:

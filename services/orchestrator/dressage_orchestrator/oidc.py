@@ -10,6 +10,7 @@ is away, and then a request for each unknown key.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
@@ -36,6 +37,7 @@ _REFRESH_SECONDS = 10.0
 _PROVIDER_SECONDS = 5.0
 _MAX_BYTES = 256 * 1024
 _MAX_KEYS = 64
+_MAX_SUBJECT = 180
 _LEEWAY_SECONDS = 30.0
 
 
@@ -82,7 +84,7 @@ class SignedTokens:
             return None
         role = self._role(claims.get(self._role_claim))
         # The prefix keeps a provider's names apart from those of the file.
-        return None if role is None else Principal(f"oidc:{str(claims['sub'])[:180]}", role)
+        return None if role is None else Principal(f"oidc:{_bounded(str(claims['sub']))}", role)
 
     def _role(self, claim: Any) -> Role | None:
         """The highest role that a claim lists; the default role without one."""
@@ -129,6 +131,14 @@ class SignedTokens:
         if not isinstance(url, str) or not url.startswith(schemes):
             raise ValueError(f"jwks_uri: is {url!r} in the discovery document; expected {' or '.join(schemes)}…")
         return url
+
+
+def _bounded(subject: str) -> str:
+    """Return a subject in at most 180 characters; two subjects never become one."""
+    if len(subject) <= _MAX_SUBJECT:
+        return subject
+    digest = hashlib.sha256(subject.encode()).hexdigest()
+    return f"{subject[: _MAX_SUBJECT - len(digest) - 1]}#{digest}"
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -53,12 +53,12 @@ class RolloutVideos:
 
 def _record(tx: Transaction, rollout: str, video: ArtifactInfo) -> None:
     """Record a video in its member, where it is a member's rollout, and count its bytes for the owner's quota."""
+    sessions.count_artifact(tx, rollout.split("/")[1], video.key, video.size)
     folder = rollout.rpartition("/rollouts/")[0]
     assignment = folder.rpartition("/members/")[0]
     if not assignment:  # a candidate's, whose rollouts are shown by their keys
         return
     if assignments.show_video(tx, folder, rollout=rollout, video=video.key):
         parts = resource_names.parse_assignment(assignment)
-        sessions.add_artifact_bytes(tx, parts.session, video.size)
         written = ev.ArtifactWritten(artifact=video.key, kind="video")
         events.append(tx, parts.session, ev.Event(artifact_written=written), iteration=parts.iteration)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,25 +15,27 @@ from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
+from dressage.artifacts import ArtifactStore
 from dressage.envs.cards import EnvironmentCard, load_card
 from dressage.envs.device import known_difference
 from dressage.envs.options import EnvOptions
 from dressage.errors import Aborted, FailedPrecondition, InvalidArgument, NotFound
 from dressage.sandbox.machine import Machine
-from dressage.serving.access import current_principal
 
-from dressage_orchestrator import models, resource_names, threads
+from dressage_orchestrator import models, resource_names, session_ids, threads
 from dressage_orchestrator.clients import AgentClient, JudgeClient, require_model
 from dressage_orchestrator.clock import DAY
 from dressage_orchestrator.database import events, idempotency, retention, sessions, trainings
 from dressage_orchestrator.database.driver_errors import domain_error
 from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTransaction, Transaction
+from dressage_orchestrator.database.idempotency import RequestKey
 from dressage_orchestrator.device_pools import NO_DEVICES, DevicePools, Offer, faster, offer_of
 from dressage_orchestrator.launch.local import available_cores
 from dressage_orchestrator.lifecycle.method import Estimate, Method, RoleCalls
 from dressage_orchestrator.lifecycle.registry import Methods
 from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.models import TEMPLATE, is_language_model
+from dressage_orchestrator.ownership import caller
 from dressage_orchestrator.quotas import Quotas
 from dressage_orchestrator.settings import Settings
 
@@ -42,7 +43,6 @@ T = TypeVar("T")
 
 _PASS_THRESHOLD = 0.7
 _MAX_ITERATIONS = 5
-_ID_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
 class Sessions:
@@ -52,6 +52,7 @@ class Sessions:
     :param devices: which of them have devices.
     :param machine: memory and scratch space of a trainer, by the name of its pool.
     :param quotas: checks the quotas of sessions' owners.
+    :param store: keeps the artifacts of sessions, also of some that do not exist any more.
     """
 
     def __init__(
@@ -66,9 +67,11 @@ class Sessions:
         pools: Collection[str],
         machine: Callable[[str], Machine],
         quotas: Quotas,
+        store: ArtifactStore,
         devices: DevicePools = NO_DEVICES,
     ) -> None:
         self._settings = settings
+        self._store = store
         self._database = database
         self._agent = agent
         self._judge = judge
@@ -120,27 +123,32 @@ class Sessions:
         """Store a session and start its workflow.
 
         :param owner: name of its owner; by default the caller.
+        :raises AlreadyExists: when the id is taken, or has artifacts of an earlier session, which would become the owner's.
         :raises ResourceExhausted: when a quota of the owner is used up.
         """
         owner = caller() if owner is None else owner
+        key = RequestKey(owner, "CreateSession", request.request_id)
         self._workflows.check_launched()
-        answer = await self.transact(lambda tx: _repeat(tx, "CreateSession", request.request_id, request))
+        answer = await self.transact(lambda tx: _repeat(tx, key, request))
         if answer is not None:
             return answer
         planned = await self._plan(request.spec)
         spec, uses_model, method = planned.spec, planned.uses_model, self._methods.of(planned.spec)
-        session_id = request.session_id or "s-" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
+        session_id = request.session_id or session_ids.random_id()
+        has_artifacts = bool(request.session_id) and await session_ids.has_artifacts(self._store, session_id)
 
         def record(tx: Transaction) -> v1.Session:
-            again = _repeat(tx, "CreateSession", request.request_id, request)
+            again = _repeat(tx, key, request)
             if again is not None:
                 return again
             self.quotas.admit(tx, owner, spec, uses_model=uses_model)
             session = sessions.create(tx, session_id, spec, method=method.name, goal=method.goal(spec), owner=owner)
+            if has_artifacts:  # here, because a repeated request finds the artifacts of its own session
+                raise session_ids.conflict(session_id)
             if planned.moved:
                 moved = ev.Warning(reason="NOT_ON_DEVICE", message=planned.note)
                 events.append(tx, session_id, ev.Event(warning=moved))
-            idempotency.record_request(tx, "CreateSession", request.request_id, request, session.name)
+            idempotency.record_request(tx, key, request, session.name)
             return self._enqueue(tx, session_id, admitted)
 
         admitted: list[tuple[str, int]] = []
@@ -221,13 +229,17 @@ class Sessions:
         self._workflows.wake(session)
         return await self.read(lambda tx: sessions.get(tx, session))
 
-    async def resume(self, request: pb.ResumeSessionRequest) -> v1.Session:
-        """Start the next epoch of an ended session."""
+    async def resume(self, request: pb.ResumeSessionRequest, *, principal: str | None = None) -> v1.Session:
+        """Start the next epoch of an ended session.
+
+        :param principal: name of the principal that requests it; by default the caller.
+        """
+        key = RequestKey(caller() if principal is None else principal, "ResumeSession", request.request_id)
         self._workflows.check_launched()
         session = resource_names.parse_session(request.name)
 
         def reopen(tx: Transaction) -> v1.Session:
-            again = _repeat(tx, "ResumeSession", request.request_id, request)
+            again = _repeat(tx, key, request)
             if again is not None:
                 return again
             current = sessions.get(tx, session)
@@ -254,7 +266,7 @@ class Sessions:
 
             sessions.request_cancel(tx, session, None)
             changed = sessions.change(tx, session, edit)
-            idempotency.record_request(tx, "ResumeSession", request.request_id, request, changed.name)
+            idempotency.record_request(tx, key, request, changed.name)
             return self._enqueue(tx, session, admitted)
 
         admitted: list[tuple[str, int]] = []
@@ -429,12 +441,6 @@ def _episode_steps(spec: v1.SessionSpec) -> int:
     return spec.environment_options.max_episode_steps or card.max_episode_steps
 
 
-def caller() -> str:
-    """Name of the principal of the running call; empty without one."""
-    principal = current_principal.get()
-    return principal.name if principal is not None else ""
-
-
 def _price(described: agent_pb.DescribeModelResponse, calls: RoleCalls) -> float | None:
     """Return the price of a call in dollars; None if it is unknown."""
     priced = described.HasField("input_dollars_per_million") and described.HasField("output_dollars_per_million")
@@ -466,9 +472,9 @@ def with_defaults(spec: v1.SessionSpec, method: Method, *, default_model: str, d
 
 
 def _repeat(
-    tx: Transaction, method: str, request_id: str, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
+    tx: Transaction, key: RequestKey, request: pb.CreateSessionRequest | pb.ResumeSessionRequest
 ) -> v1.Session | None:
-    name = idempotency.find_request(tx, method, request_id, request)
+    name = idempotency.find_request(tx, key, request)
     return None if name is None else sessions.get(tx, resource_names.parse_session(name))
 
 

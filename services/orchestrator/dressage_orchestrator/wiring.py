@@ -210,6 +210,7 @@ async def _assemble(
         pools=names,
         machine=partial(_machine_of, pools),
         quotas=Quotas(principals.quota, cores, elicit_dollars=settings.elicit_dollars_per_day),
+        store=store,
         devices=devices,
     )
     benchmarks = Benchmarks(service, notifier, parallel=settings.benchmark_parallel)

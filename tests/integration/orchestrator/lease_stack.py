@@ -138,7 +138,7 @@ class LeaseStack:
 
     def runs(self, session: str) -> list[v1.Run]:
         with self.database.begin() as tx:
-            return [row.run for row in runs.page(tx, session, limit=100)]
+            return [row.run for row in runs.page(tx, session, limit=100).entries]
 
     def events(self, session: str, kind: str) -> list[Any]:
         with self.database.begin() as tx:

@@ -20,6 +20,8 @@ from dressage.api.v1 import session_service_pb2 as pb
 from dressage.errors import DressageError, InvalidArgument, NotFound
 from dressage.limits import CHECKPOINT_INDEX
 from dressage.rpc_errors import from_rpc
+from dressage_orchestrator.database import sessions
+from dressage_orchestrator.database.engine import Database, sqlite_url
 from dressage_orchestrator.launch.tokens import RunTokens, load_or_create_secret
 from google.protobuf.duration_pb2 import Duration
 
@@ -37,6 +39,14 @@ async def refused(call: Any) -> DressageError:
     with pytest.raises(grpc.aio.AioRpcError) as error:
         await call
     return from_rpc(error.value)
+
+
+def add_ended_session(stack: Stack, session: str) -> None:
+    database = Database(sqlite_url(stack.folder / "dressage.db"))
+    with database.begin() as tx:
+        sessions.create(tx, session, spec())
+        sessions.change(tx, session, lambda entry: setattr(entry, "state", v1.SESSION_STATE_CANCELLED))
+    database.close()
 
 
 BAD_SPECS: list[tuple[dict[str, object], str, str]] = [
@@ -151,6 +161,7 @@ async def test_environments_intents_artifacts_estimates(stack: Stack) -> None:
     assert isinstance(refusal, InvalidArgument) and refusal.reason == "MODEL_NOT_CONFIGURED", "no call of the provider"
     assert refusal.message.startswith("model: 'openai/gpt-4o' cannot be used: no OPENAI_API_KEY")
 
+    add_ended_session(stack, "x")
     stack.store.put("sessions/x/policy/w.safetensors", b"0123456789" * 300_000)
     stack.store.put("sessions/x/a.json", b"{}")
     page = await stack.artifacts.ListArtifacts(artifact_api.ListArtifactsRequest(prefix="sessions/x/", page_size=1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,9 +15,7 @@ import structlog
 from dressage.api.v1 import benchmark_service_pb2, environment_service_pb2, session_service_pb2_grpc
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.client import AsyncClient, CallPolicy
 from dressage.errors import (
-    DressageError,
     FailedPrecondition,
     NotFound,
     PermissionDenied,
@@ -32,26 +29,8 @@ from dressage_orchestrator.settings import Settings
 from google.protobuf import message_factory
 
 from tests.fakes.public_api import METHODS
-from tests.fakes.specs import reward_session
+from tests.integration.orchestrator.people import PEOPLE, SPEC, call, client, entry, token_of, write_principals
 from tests.integration.orchestrator.stack import Stack
-
-PEOPLE = {"vera": "viewer", "uma": "user", "ugo": "user", "ada": "admin"}
-SPEC = reward_session(intent="run", environment="environments/HalfCheetah-v5", approve_before_evaluation=True, seeds=1)
-
-
-def token_of(name: str) -> str:
-    return f"the token of {name}"
-
-
-def entry(name: str, role: str, quota: str = "") -> str:
-    digest = hashlib.sha256(token_of(name).encode()).hexdigest()
-    return f'[[principals]]\nname = "{name}"\nrole = "{role}"\ntoken_sha256 = "{digest}"\n{quota}\n'
-
-
-def write_principals(folder: Path, quotas: dict[str, str] | None = None) -> Path:
-    path = folder / "principals.toml"
-    path.write_text("".join(entry(name, role, (quotas or {}).get(name, "")) for name, role in PEOPLE.items()))
-    return path
 
 
 @pytest_asyncio.fixture
@@ -59,30 +38,6 @@ async def served(stack: Stack) -> AsyncIterator[Stack]:
     stack.options = {"principals_file": write_principals(stack.folder)}
     await stack.start()
     yield stack
-
-
-async def call(stack: Stack, method: str, request: Any, name: str | None) -> DressageError | None:
-    """The error of a call of any kind, by a person; None without one."""
-    descriptor = METHODS[method]
-    kind = message_factory.GetMessageClass(descriptor.output_type)
-    metadata = (("authorization", f"Bearer {token_of(name)}"),) if name else ()
-    async with grpc.aio.insecure_channel(stack.service.address) as channel:
-        invoke = channel.unary_stream if descriptor.server_streaming else channel.unary_unary
-        stub = invoke(
-            f"/{method}", request_serializer=lambda m: m.SerializeToString(), response_deserializer=kind.FromString
-        )
-        try:
-            if descriptor.server_streaming:
-                await anext(aiter(stub(request, timeout=10, metadata=metadata)), None)
-            else:
-                await stub(request, timeout=10, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
-            return from_rpc(error)
-    return None
-
-
-def client(stack: Stack, name: str) -> AsyncClient:
-    return AsyncClient.connect(stack.service.address, token_of(name), environ={}, policy=CallPolicy(total_seconds=10))
 
 
 def test_every_public_method_has_a_rule_and_no_other():
@@ -258,7 +213,8 @@ async def test_cores_and_stored_bytes_are_limited(stack: Stack):
         with pytest.raises(ResourceExhausted, match="artifact_bytes would be 11, at most 10"):
             await ugo.create_session(SPEC)
         await ugo.delete_session("ugos", force=True)
-        await ugo.create_session(SPEC)
+        with pytest.raises(ResourceExhausted, match="artifact_bytes would be 11, at most 10"):
+            await ugo.create_session(SPEC)  # its files are still stored
 
 
 async def test_dollars_are_reserved_by_running_sessions(stack: Stack):

@@ -24,6 +24,7 @@ from dressage_orchestrator.database import (
     sessions,
 )
 from dressage_orchestrator.database.engine import Database, Transaction
+from dressage_orchestrator.database.idempotency import RequestKey
 from dressage_orchestrator.database.tables import CANDIDATES, REPORT_SEQUENCES, REPORTS
 
 EVENTS = 8
@@ -60,7 +61,8 @@ def use_session(
     """
     request = pb.CreateSessionRequest(session_id=session, request_id=f"request-{session}")
     sessions.create(tx, session, v1.SessionSpec(intent="run", pool="cpu"))
-    idempotency.record_request(tx, "CreateSession", request.request_id, request, f"sessions/{session}")
+    key = RequestKey("", "CreateSession", request.request_id)
+    idempotency.record_request(tx, key, request, f"sessions/{session}")
     name = f"sessions/{session}/iterations/1/assignments/train"
     task = work.Assignment(name=name, train=work.TrainAssignment(environment="CartPole-v1"))
     assignments.create(tx, task, [v1.Member(name=f"{name}/members/m", config="c")])

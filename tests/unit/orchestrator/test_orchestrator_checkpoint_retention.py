@@ -35,7 +35,7 @@ def left(store: DirectoryStore, run: str = ASSIGNMENT) -> set[str]:
 def test_checkpoints_older_than_the_index_are_deleted(tmp_path: Path) -> None:
     # 12 is being uploaded: the index does not name it yet.
     store = store_with(tmp_path, [1, 2, 9, 10, 11, 12], [key(11), key(10), key(9)])
-    assert delete_old(store, ASSIGNMENT, key(11)) == 2
+    assert delete_old(store, ASSIGNMENT, key(11)) == 2, "two files of one byte"
     assert left(store) == {*map(key, (9, 10, 11, 12)), INDEX, "checkpoints/notes.txt"}
     assert left(store, OTHER) == {*map(key, (1, 2, 9, 10, 11, 12)), INDEX}
     assert delete_old(store, ASSIGNMENT, key(11)) == 0

@@ -14,6 +14,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import AlreadyExists, NotFound
 from dressage_orchestrator.database import assignments, events, idempotency, reports, runs, sessions
 from dressage_orchestrator.database.engine import Database, Transaction, sqlite_url
+from dressage_orchestrator.database.idempotency import RequestKey
 from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.database.store import SessionStore
 from dressage_orchestrator.database.transactions import Transactions
@@ -149,11 +150,17 @@ def test_changes_of_a_transaction_add_up_in_few_statements(database: Database, m
 def test_request_ids_repeat_the_response_and_reject_other_requests(database: Database) -> None:
     one, other = v1.SessionSpec(intent="a"), v1.SessionSpec(intent="b")
     with database.begin() as tx:
-        idempotency.record_request(tx, "Create", "r", one, "sessions/s")
-        assert idempotency.find_request(tx, "Create", "r", one) == "sessions/s"
-        assert idempotency.find_request(tx, "Other", "r", one) is None
+        key = RequestKey("uma", "Create", "r")
+        idempotency.record_request(tx, key, one, "sessions/s")
+        assert idempotency.find_request(tx, key, one) == "sessions/s"
+        for another in (
+            RequestKey("uma", "Other", "r"),
+            RequestKey("ugo", "Create", "r"),
+            RequestKey("", "Create", "r"),
+        ):
+            assert idempotency.find_request(tx, another, one) is None
         with pytest.raises(AlreadyExists):
-            idempotency.find_request(tx, "Create", "r", other)
+            idempotency.find_request(tx, key, other)
 
 
 def test_notes_are_taken_by_one_revision(database: Database) -> None:
@@ -403,8 +410,8 @@ def test_create_is_idempotent_by_name_and_numbers_are_the_sessions(database: Dat
         name = add_training(tx, "s", "more")
         assert assignments.get(tx, name).id == 2 and assignments.find(tx, name_of("other", "train")).id == 1  # type: ignore[union-attr]
         assert [row.name for row in assignments.open_of(tx, "s")] == [TRAIN, name]
-        positions = assignments.page(tx, "s", iteration=None, after=None, limit=1)
-        rest = assignments.page(tx, "s", iteration=1, after=positions[0][1], limit=5)
+        positions, _ = assignments.page(tx, "s", iteration=None, after=None, limit=1)
+        rest, _ = assignments.page(tx, "s", iteration=1, after=positions[0][1], limit=5)
         assert [entry.name for entry, _ in [*positions, *rest]] == [TRAIN, name]
         assert len(rest[0][0].members) == 2
 

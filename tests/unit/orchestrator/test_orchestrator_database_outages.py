@@ -12,6 +12,7 @@ from dressage.api.internal.v1 import run_service_pb2 as work
 from dressage.api.v1 import benchmark_service_pb2 as bench_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
+from dressage.artifacts import DirectoryStore
 from dressage.errors import FailedPrecondition
 from dressage.serving.access import Quota
 from dressage_orchestrator import gauges
@@ -111,7 +112,9 @@ NO_QUOTAS = Quotas(lambda name: Quota(), lambda pool: 1, elicit_dollars=1.0)
 
 
 @pytest.mark.parametrize("programming", [False, True])
-async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Database, *, programming: bool) -> None:
+async def test_an_outage_after_the_commit_does_not_fail_the_request(
+    database: Database, tmp_path: Path, *, programming: bool
+) -> None:
     error: Exception = RuntimeError("a fault of ours") if programming else DatabaseLost("full")
     given: Any = {
         "settings": None,
@@ -120,6 +123,7 @@ async def test_an_outage_after_the_commit_does_not_fail_the_request(database: Da
         "workflows": NoWorkflows(error),
         "quotas": NO_QUOTAS,
         "machine": None,
+        "store": DirectoryStore(tmp_path / "artifacts"),
     }
     service = Sessions(database=database, methods=METHODS, pools=[], **given)
 
@@ -145,6 +149,7 @@ def benchmarking(database: Database) -> tuple[Sessions, list[str]]:
         "workflows": None,
         "quotas": NO_QUOTAS,
         "machine": None,
+        "store": None,
     }
     service = Sessions(database=database, methods=METHODS, pools=[], **given)
     created: list[str] = []

@@ -18,6 +18,7 @@ from dressage.artifacts import DirectoryStore
 from dressage.errors import FailedPrecondition, Unavailable
 from dressage_orchestrator.database import benchmarks, executors, idempotency, retention, sessions
 from dressage_orchestrator.database.engine import Database, sqlite_url
+from dressage_orchestrator.database.idempotency import RequestKey
 from dressage_orchestrator.database.tables import BENCHMARKS, METADATA, SESSIONS
 from dressage_orchestrator.launch.local import LocalLauncher
 from dressage_orchestrator.retention import Policy, Retention
@@ -206,15 +207,19 @@ def test_ended_sessions_are_deleted_where_the_policy_says_so(tmp_path: Path) -> 
         assert house.rows_of("busy")["sessions"] == 1
 
 
+def created(request_id: str) -> RequestKey:
+    return RequestKey("", "CreateSession", request_id)
+
+
 def test_request_ids_of_benchmarks_under_way_are_kept(house: House) -> None:
     with house.database.begin() as tx:
         use_benchmark(tx, "b-1", ["x"], ended=False)
         for name in ("benchmarks/b-1/1", "benchmarks/b-2/1"):
-            idempotency.record_request(tx, "CreateSession", name, v1.Session(), "sessions/x")
+            idempotency.record_request(tx, created(name), v1.Session(), "sessions/x")
     house.collect(days=31)
     with house.database.begin() as tx:
-        assert idempotency.find_request(tx, "CreateSession", "benchmarks/b-1/1", v1.Session()) == "sessions/x"
-        assert idempotency.find_request(tx, "CreateSession", "benchmarks/b-2/1", v1.Session()) is None
+        assert idempotency.find_request(tx, created("benchmarks/b-1/1"), v1.Session()) == "sessions/x"
+        assert idempotency.find_request(tx, created("benchmarks/b-2/1"), v1.Session()) is None
 
 
 def test_a_benchmark_that_continues_meanwhile_is_kept(house: House) -> None:

@@ -233,7 +233,7 @@ async def test_one_of_two_servers_creates_the_run(shared: str) -> None:
     await asyncio.gather(*(controller.ensure("race") for controller in controllers for _ in range(4)))
     assert [launch.attempt for launcher in launchers for launch in launcher.launches] == [1]
     with first.begin() as tx:
-        assert len(runs.page(tx, "race", limit=9)) == 1
+        assert len(runs.page(tx, "race", limit=9).entries) == 1
     first.close()
     second.close()
 

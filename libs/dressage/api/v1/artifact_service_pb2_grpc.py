@@ -89,7 +89,8 @@ class ArtifactServiceServicer(object):
 
     def GetRolloutPoses(self, request, context):
         """Gets the poses of all visible shapes at each state of a recorded rollout of a MuJoCo environment, with which it can be drawn
-        without a simulator. The first call computes and stores them; later calls return the stored file.
+        without a simulator. The first call computes and stores them, which the session's owner may do; later calls return the stored
+        file.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

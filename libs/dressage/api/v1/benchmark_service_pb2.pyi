@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import dressage.api.v1.session_pb2
 import google.protobuf.descriptor
+import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
 import google.protobuf.message
 import google.protobuf.timestamp_pb2
@@ -334,7 +335,9 @@ class CreateBenchmarkRequest(google.protobuf.message.Message):
     """Sessions at a time; 0 means the server's setting."""
     @property
     def cases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BenchmarkCase]:
-        """The cases. Cases of the named benchmark that are missing here and have not begun are removed."""
+        """The cases. Cases of the named benchmark that are missing here and have not begun are removed. The benchmark with
+        its template has at most 8 MiB.
+        """
 
     @property
     def template(self) -> dressage.api.v1.session_pb2.SessionSpec:
@@ -382,17 +385,27 @@ class ListBenchmarksRequest(google.protobuf.message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    READ_MASK_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Maximum number of entries; 0 means 50."""
     page_token: builtins.str
     """`next_page_token` of an earlier response."""
+    @property
+    def read_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
+        """Fields of the benchmarks to return (AIP-157); `*` means all. Not set: all, of the template what ListSessions returns of a spec,
+        of the cases `environment`, `session`, `session_id`, `state`, `score`, `method`, `run` and `stage`, and of the groups the one
+        of all cases. GetBenchmark returns all fields.
+        """
+
     def __init__(
         self,
         *,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        read_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["read_mask", b"read_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "read_mask", b"read_mask"]) -> None: ...
 
 Global___ListBenchmarksRequest: typing_extensions.TypeAlias = ListBenchmarksRequest
 
@@ -408,7 +421,7 @@ class ListBenchmarksResponse(google.protobuf.message.Message):
     """Token of the next page; empty on the last page."""
     @property
     def benchmarks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Benchmark]:
-        """The page."""
+        """The page: fewer entries than `page_size` if more would exceed 4 MiB."""
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ class BenchmarkServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListBenchmarks(self, request, context):
-        """Lists benchmarks, newest first.
+        """Lists benchmarks, newest first, by default without sources and most fields of their cases.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

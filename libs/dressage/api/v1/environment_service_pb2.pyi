@@ -142,7 +142,7 @@ class ListEnvironmentsResponse(google.protobuf.message.Message):
     """Token of the next page; empty on the last page."""
     @property
     def environments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Environment]:
-        """The page."""
+        """The page: fewer entries than `page_size` if more would exceed 4 MiB."""
 
     def __init__(
         self,

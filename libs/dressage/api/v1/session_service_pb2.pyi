@@ -8,6 +8,7 @@ import collections.abc
 import dressage.api.v1.event_pb2
 import dressage.api.v1.session_pb2
 import google.protobuf.descriptor
+import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
@@ -78,6 +79,7 @@ class ListSessionsRequest(google.protobuf.message.Message):
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     SHOW_DELETED_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
+    READ_MASK_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Maximum number of entries; 0 means 50, values above 1000 mean 1000."""
     page_token: builtins.str
@@ -86,6 +88,14 @@ class ListSessionsRequest(google.protobuf.message.Message):
     """Whether deleted sessions are listed."""
     state: dressage.api.v1.session_pb2.SessionState.ValueType
     """Lists only sessions in this state, if set."""
+    @property
+    def read_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
+        """Fields of the sessions to return (AIP-157), such as `name` and `spec.reward.reward_source`; `*` means all. Not set: all but
+        `spec.judge_source`, `spec.criteria`, `spec.roles`, `spec.reward.reward_source`, `spec.reward.configs`,
+        `spec.code.policy_source`, `spec.custom.value`, the episodes of `report`, and of `best_judgment` and `confirmation` all but
+        score, interval and `passed`. GetSession returns all fields.
+        """
+
     def __init__(
         self,
         *,
@@ -93,8 +103,10 @@ class ListSessionsRequest(google.protobuf.message.Message):
         page_token: builtins.str = ...,
         show_deleted: builtins.bool = ...,
         state: dressage.api.v1.session_pb2.SessionState.ValueType = ...,
+        read_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "show_deleted", b"show_deleted", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["read_mask", b"read_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "read_mask", b"read_mask", "show_deleted", b"show_deleted", "state", b"state"]) -> None: ...
 
 Global___ListSessionsRequest: typing_extensions.TypeAlias = ListSessionsRequest
 
@@ -110,7 +122,7 @@ class ListSessionsResponse(google.protobuf.message.Message):
     """Token of the next page; empty on the last page."""
     @property
     def sessions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.Session]:
-        """The page."""
+        """The page: fewer entries than `page_size` if more would exceed 4 MiB."""
 
     def __init__(
         self,
@@ -422,7 +434,7 @@ class ListIterationsResponse(google.protobuf.message.Message):
     """Token of the next page; empty on the last page."""
     @property
     def iterations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.Iteration]:
-        """The page."""
+        """The page: fewer entries than `page_size` if more would exceed 4 MiB."""
 
     def __init__(
         self,
@@ -490,7 +502,7 @@ class ListRunsResponse(google.protobuf.message.Message):
     """Token of the next page; empty on the last page."""
     @property
     def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.Run]:
-        """The page."""
+        """The page: fewer entries than `page_size` if more would exceed 4 MiB."""
 
     def __init__(
         self,
@@ -558,7 +570,7 @@ class ListAssignmentsResponse(google.protobuf.message.Message):
     """Token of the next page; empty on the last page."""
     @property
     def assignments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[dressage.api.v1.session_pb2.Assignment]:
-        """The page."""
+        """The page: fewer entries than `page_size` if more would exceed 4 MiB."""
 
     def __init__(
         self,
@@ -698,7 +710,7 @@ class LineageNode(google.protobuf.message.Message):
     diagnosis: builtins.str
     """Diagnosis of the parent by the reviser."""
     diff: builtins.str
-    """Unified diff from the parent's proposal."""
+    """Unified diff from the parent's proposal; empty for later nodes if all diffs together exceed 4 MiB. GetIteration returns it."""
     author: builtins.str
     """Author of the proposal."""
     structural_rewrite: builtins.bool
@@ -1103,7 +1115,7 @@ class PoolRun(google.protobuf.message.Message):
     """Recent candidates of a search per second."""
     @property
     def run(self) -> dressage.api.v1.session_pb2.Run:
-        """The run."""
+        """The run, with its two newest conditions."""
 
     def __init__(
         self,

@@ -162,7 +162,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Lists sessions, newest first.
+        """Lists sessions, newest first, by default without sources and other fields that may be large.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -9,6 +9,7 @@ from dressage.api.v1 import benchmark_service_pb2 as pb
 
 from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
+from dressage_orchestrator.api.read_masks import ReadMask
 from dressage_orchestrator.benchmarks import Benchmarks
 from dressage_orchestrator.database import benchmarks
 from dressage_orchestrator.notifications import Notifier
@@ -33,12 +34,14 @@ class BenchmarkServicer:
         return await self._service.read(lambda tx: benchmarks.get(tx, request.name))
 
     async def ListBenchmarks(self, request: pb.ListBenchmarksRequest, context: Any) -> pb.ListBenchmarksResponse:
-        position = self._pages.decode(request.page_token, "benchmarks")
-        size = paging.page_size(request.page_size)
-        before = tuple(position) if position else None
-        rows = await self._service.read(lambda tx: benchmarks.page(tx, limit=size + 1, before=before))
-        token = self._pages.encode(rows[size - 1][1], "benchmarks") if len(rows) > size else ""
-        return pb.ListBenchmarksResponse(benchmarks=[entry for entry, _ in rows[:size]], next_page_token=token)
+        mask = ReadMask(request.read_mask, pb.Benchmark)
+        position = self._pages.decode(request.page_token, "benchmarks", mask.paths)
+        before, size = tuple(position) if position else None, paging.page_size(request.page_size)
+        rows, more = await self._service.read(
+            lambda tx: benchmarks.page(tx, limit=size, before=before, whole=mask.is_set)
+        )
+        token = self._pages.encode(rows[-1][1], "benchmarks", mask.paths) if more else ""
+        return pb.ListBenchmarksResponse(benchmarks=[mask.apply(entry) for entry, _ in rows], next_page_token=token)
 
     async def WatchBenchmark(
         self, request: pb.WatchBenchmarkRequest, context: Any

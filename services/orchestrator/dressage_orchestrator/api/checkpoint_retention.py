@@ -22,7 +22,7 @@ def delete_old(store: ArtifactStore, assignment: str, reported: str) -> int:
 
     :param assignment: name of the assignment, the prefix of its artifacts.
     :param reported: key of the newest checkpoint, relative to the assignment; the index must contain it.
-    :return: number of deleted checkpoints.
+    :return: bytes of the deleted checkpoints.
     :raises DressageError: if the store fails; the next checkpoint repeats the deletion.
     """
     named = json.loads(store.get(f"{assignment}/{CHECKPOINT_INDEX}"))
@@ -34,7 +34,8 @@ def delete_old(store: ArtifactStore, assignment: str, reported: str) -> int:
     for info in store.list(f"{assignment}/checkpoints/"):
         update = _update(info.key.removeprefix(f"{assignment}/"))
         if update is not None and update < min(numbers):
-            deleted += store.delete_prefix(info.key)
+            store.delete_prefix(info.key)
+            deleted += info.size
     return deleted
 
 

@@ -11,6 +11,7 @@ from dressage.envs.xml_models import xml_model
 
 from dressage_orchestrator import threads
 from dressage_orchestrator.api import paging
+from dressage_orchestrator.database.pages import fitting
 
 
 class EnvironmentServicer:
@@ -33,9 +34,10 @@ class EnvironmentServicer:
         after = self._pages.decode(request.page_token, "environments") or ""
         size = paging.page_size(request.page_size)
         cards = sorted((card for card in list_cards() if card.id > after), key=lambda card: card.id)
-        token = self._pages.encode(cards[size - 1].id, "environments") if len(cards) > size else ""
-        environments = [_environment(card) for card in cards[:size]]
-        return pb.ListEnvironmentsResponse(environments=environments, next_page_token=token)
+        page = [_environment(card) for card in cards[:size]]
+        page = page[: fitting([entry.ByteSize() for entry in page])]
+        token = self._pages.encode(cards[len(page) - 1].id, "environments") if len(cards) > len(page) else ""
+        return pb.ListEnvironmentsResponse(environments=page, next_page_token=token)
 
 
 def _environment(card: EnvironmentCard) -> pb.Environment:

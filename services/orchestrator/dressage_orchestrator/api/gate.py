@@ -2,7 +2,8 @@
 
 A method without a rule is refused for everybody, so that a new one cannot be open by mistake; a test compares the table with
 the descriptors. Principals change what they own; administrators change everything. Everybody reads the sessions of everybody,
-except deleted ones and the conversations with models, which their owner and administrators read.
+except deleted ones and the conversations with models, which their owner and administrators read. Artifacts without a session's
+row belong to no principal, and only administrators read them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dressage.serving.rates import TokenBuckets
 
 from dressage_orchestrator.database import benchmarks, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
+from dressage_orchestrator.ownership import check_change
 from dressage_orchestrator.principals import Principals
 from dressage_orchestrator.service import Sessions
 
@@ -34,8 +36,9 @@ class Rule:
     role: Role
     owned: Literal["", "session", "benchmark"] = ""
     """Kind of the resource that the request changes, which the caller must own."""
-    reads: Literal["", "open", "session", "artifact"] = ""
-    """Kind of what the request reads: open to everybody, a session with everything below its name, or files of sessions."""
+    reads: Literal["", "open", "session", "artifact", "artifacts"] = ""
+    """Kind of what the request reads: open to everybody, a session with everything below its name, a file of a session, or the
+    files with a prefix, of which the response has those that the caller may read."""
     field: str = "name"
     """Field of the request with the resource's name, or a name or key below it."""
 
@@ -78,9 +81,10 @@ RULES: dict[str, Rule] = {
     "dressage.v1.EnvironmentService/ListEnvironments": _OPEN,
     "dressage.v1.EnvironmentService/GetEnvironmentModel": _OPEN,
     "dressage.v1.IntentService/Elicit": _CREATE,
-    "dressage.v1.ArtifactService/ListArtifacts": Rule(Role.VIEWER, reads="artifact", field="prefix"),
+    "dressage.v1.ArtifactService/ListArtifacts": Rule(Role.VIEWER, reads="artifacts", field="prefix"),
     "dressage.v1.ArtifactService/GetArtifact": _FILE,
     "dressage.v1.ArtifactService/ReadArtifact": _FILE,
+    # It adds a file to the session unless there is one, which needs the owner (see `ArtifactServicer`).
     "dressage.v1.ArtifactService/GetRolloutPoses": Rule(Role.VIEWER, reads="artifact", field="rollout"),
     # It adds a file to the session, which the owner's quota counts.
     "dressage.v1.ArtifactService/GetRolloutVideo": Rule(Role.USER, "session", field="rollout"),
@@ -112,6 +116,9 @@ class PublicGate:
         if rate and wait > 0:
             message = f"{principal.name} calls more than {rate:g} times a second; wait {wait:.1f} s"
             raise ResourceExhausted(message, reason="RATE_LIMITED", retry_seconds=wait)
+        self.check_role(principal, method)
+
+    def check_role(self, principal: Principal, method: str) -> None:
         rule = RULES.get(method)
         if rule is None or principal.role < rule.role:
             needed = "it has no rule" if rule is None else f"it needs the role {rule.role.name.lower()}"
@@ -141,20 +148,22 @@ class PublicGate:
         if principal.role is Role.ADMIN:
             return
         text = str(getattr(request, rule.field, ""))
-        if rule.reads in ("session", "artifact"):
-            await self._check_reading(principal, text)
+        if rule.reads in ("session", "artifact", "artifacts"):
+            await self._check_reading(principal, rule, text)
         if not rule.owned:
             return
         name = "/".join(text.split("/")[:2])
         owner = await self._service.read(lambda tx: _owner(tx, rule.owned, name))
-        if owner is not None and owner != principal.name:
-            belongs = f"belongs to {owner}; only its owner" if owner else "has no owner; only"
-            message = f"{name} {belongs} {'and ' if owner else ''}administrators may change it"
-            raise PermissionDenied(message, reason="NOT_THE_OWNER", metadata={"owner": owner})
+        if owner is not None:
+            check_change(principal, name, owner)
+        elif rule.owned == "session":
+            raise NotFound(f"no session {session_of(name)!r}", reason="SESSION_NOT_FOUND", metadata={"name": name})
 
-    async def _check_reading(self, principal: Principal, name: str) -> None:
+    async def _check_reading(self, principal: Principal, rule: Rule, name: str) -> None:
         session = session_of(name)
         access = (await self._service.read(lambda tx: sessions.access_of(tx, [session]))).get(session)
+        if access is None and rule.reads == "artifact":
+            raise NotFound(f"no artifact {name!r}", reason="ARTIFACT_NOT_FOUND", metadata={"key": name})
         if access is None or access.owner == principal.name:
             return
         if access.deleted:

@@ -14,7 +14,8 @@ from dressage.errors import InvalidArgument
 from dressage_orchestrator.clients import AgentClient, require_model
 from dressage_orchestrator.database import sessions
 from dressage_orchestrator.models import TEMPLATE
-from dressage_orchestrator.service import Sessions, caller
+from dressage_orchestrator.ownership import caller
+from dressage_orchestrator.service import Sessions
 
 
 class IntentServicer:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
 
 from dressage_orchestrator.database import assignments, runs
-from dressage_orchestrator.database.assignments import AssignmentRow
 from dressage_orchestrator.database.engine import ReadTransaction
 from dressage_orchestrator.launch.kubernetes.pools import Pool
+
+_CONDITIONS = 2
+"""Newest conditions of a run that the list contains; `GetRun` returns all."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Pools:
     def read(self, tx: ReadTransaction) -> pb.ListPoolsResponse:
         """Return all pools with their live runs, the default pool first."""
         live = runs.live(tx)
-        working = {row.assignment.run: row for row in assignments.live(tx) if row.assignment.run}
+        working = {entry.run: (entry, environment) for entry, environment in assignments.at_work(tx)}
         names = {self._default, *self._capacities, *(row.run.pool for row in live)}
         response = pb.ListPoolsResponse()
         for name in sorted(names, key=lambda name: (name != self._default, name)):
@@ -54,13 +57,13 @@ class Pools:
         return response
 
 
-def _run(row: runs.RunRow, working: AssignmentRow | None) -> pb.PoolRun:
+def _run(row: runs.RunRow, working: tuple[v1.Assignment, str] | None) -> pb.PoolRun:
     entry = pb.PoolRun(run=row.run)
+    del entry.run.conditions[:-_CONDITIONS]
     if working is not None:
-        name = assignments.environment_of(working.work)
-        entry.environment = f"environments/{name.removeprefix('environments/')}" if name else ""
-        entry.steps_per_second = working.assignment.steps_per_second
-        entry.candidates_per_second = working.assignment.candidates_per_second
+        assignment, entry.environment = working
+        entry.steps_per_second = assignment.steps_per_second
+        entry.candidates_per_second = assignment.candidates_per_second
     return entry
 
 

@@ -161,9 +161,12 @@ class RunServicer:
         return fence
 
     def delete_old_checkpoints(self, assignment: str, newest: str) -> None:
-        """Delete old checkpoints; a failure is retried with the next checkpoint."""
+        """Delete old checkpoints, and no longer count them; a failure is retried with the next checkpoint."""
         try:
-            delete_old(self._store, assignment, newest)
+            deleted = delete_old(self._store, assignment, newest)
+            if deleted:
+                with self._database.begin() as tx:
+                    sessions.add_artifact_bytes(tx, resource_names.parse_assignment(assignment).session, -deleted)
         except (DressageError, ValueError) as error:
             self._log.warning("old checkpoints are kept", assignment=assignment, error=str(error))
 

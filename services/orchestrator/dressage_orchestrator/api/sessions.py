@@ -14,8 +14,10 @@ from dressage.errors import InvalidArgument, NotFound
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.api import gate, paging
 from dressage_orchestrator.api.pools import Pools
+from dressage_orchestrator.api.read_masks import ReadMask
 from dressage_orchestrator.database import assignments, runs, sessions
 from dressage_orchestrator.database.engine import ReadTransaction
+from dressage_orchestrator.database.pages import PAGE_BYTES, Page
 from dressage_orchestrator.human_feedback import HumanFeedback
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.lifecycle.lessons import lessons
@@ -54,21 +56,22 @@ class SessionServicer:
         return await self._service.read(lambda tx: sessions.get(tx, session))
 
     async def ListSessions(self, request: pb.ListSessionsRequest, context: Any) -> pb.ListSessionsResponse:
-        question = ("sessions", request.show_deleted, request.state)
+        mask = ReadMask(request.read_mask, v1.Session)
+        question = ("sessions", request.show_deleted, request.state, mask.paths)
         position = self._pages.decode(request.page_token, *question)
-        size = paging.page_size(request.page_size)
-        rows = await self._service.read(
+        rows, more = await self._service.read(
             lambda tx: sessions.page(
                 tx,
-                limit=size + 1,
+                limit=paging.page_size(request.page_size),
                 before=tuple(position) if position else None,
                 show_deleted=request.show_deleted,
                 state=request.state,
                 deleted_of=gate.reads_only_own(),
+                whole=mask.is_set,
             )
         )
-        token = self._pages.encode(rows[size - 1][1], *question) if len(rows) > size else ""
-        return pb.ListSessionsResponse(sessions=[entry for entry, _ in rows[:size]], next_page_token=token)
+        token = self._pages.encode(rows[-1][1], *question) if more else ""
+        return pb.ListSessionsResponse(sessions=[mask.apply(entry) for entry, _ in rows], next_page_token=token)
 
     async def DeleteSession(self, request: pb.DeleteSessionRequest, context: Any) -> v1.Session:
         return await self._service.delete(request)
@@ -110,13 +113,13 @@ class SessionServicer:
         after = self._pages.decode(request.page_token, "iterations", session) or 0
         size = paging.page_size(request.page_size)
 
-        def read(tx: ReadTransaction) -> list[v1.Iteration]:
+        def read(tx: ReadTransaction) -> Page[v1.Iteration]:
             sessions.get(tx, session)
-            return sessions.iterations(tx, session, after=after, limit=size + 1)
+            return sessions.iteration_page(tx, session, after=after, limit=size)
 
-        iterations = await self._service.read(read)
-        token = self._pages.encode(iterations[size - 1].number, "iterations", session) if len(iterations) > size else ""
-        return pb.ListIterationsResponse(iterations=iterations[:size], next_page_token=token)
+        iterations, more = await self._service.read(read)
+        token = self._pages.encode(iterations[-1].number, "iterations", session) if more else ""
+        return pb.ListIterationsResponse(iterations=iterations, next_page_token=token)
 
     async def GetRun(self, request: pb.GetRunRequest, context: Any) -> v1.Run:
         return await self._service.read(lambda tx: runs.get(tx, request.name).run)
@@ -126,13 +129,13 @@ class SessionServicer:
         after = self._pages.decode(request.page_token, "runs", session) or 0
         size = paging.page_size(request.page_size)
 
-        def read(tx: ReadTransaction) -> list[runs.RunRow]:
+        def read(tx: ReadTransaction) -> Page[runs.RunRow]:
             sessions.get(tx, session)
-            return runs.page(tx, session, after=after, limit=size + 1)
+            return runs.page(tx, session, after=after, limit=size)
 
-        rows = await self._service.read(read)
-        token = self._pages.encode(rows[size - 1].number, "runs", session) if len(rows) > size else ""
-        return pb.ListRunsResponse(runs=[row.run for row in rows[:size]], next_page_token=token)
+        rows, more = await self._service.read(read)
+        token = self._pages.encode(rows[-1].number, "runs", session) if more else ""
+        return pb.ListRunsResponse(runs=[row.run for row in rows], next_page_token=token)
 
     async def GetAssignment(self, request: pb.GetAssignmentRequest, context: Any) -> v1.Assignment:
         return await self._service.read(lambda tx: assignments.get(tx, request.name).assignment)
@@ -146,14 +149,14 @@ class SessionServicer:
         position = self._pages.decode(request.page_token, "assignments", parent)
         size = paging.page_size(request.page_size)
 
-        def read(tx: ReadTransaction) -> list[tuple[v1.Assignment, tuple[int, str]]]:
+        def read(tx: ReadTransaction) -> Page[tuple[v1.Assignment, tuple[int, str]]]:
             sessions.get(tx, session)
             after = tuple(position) if position else None
-            return assignments.page(tx, session, iteration=number, after=after, limit=size + 1)
+            return assignments.page(tx, session, iteration=number, after=after, limit=size)
 
-        rows = await self._service.read(read)
-        token = self._pages.encode(rows[size - 1][1], "assignments", parent) if len(rows) > size else ""
-        return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in rows[:size]], next_page_token=token)
+        rows, more = await self._service.read(read)
+        token = self._pages.encode(rows[-1][1], "assignments", parent) if more else ""
+        return pb.ListAssignmentsResponse(assignments=[entry for entry, _ in rows], next_page_token=token)
 
     async def ReadRunLog(self, request: pb.ReadRunLogRequest, context: Any) -> pb.ReadRunLogResponse:
         run = await self._service.read(lambda tx: runs.get(tx, request.name).run)
@@ -162,13 +165,15 @@ class SessionServicer:
         if log is None:
             raise NotFound(_no_log(run), reason="RUN_LOG_NOT_FOUND", metadata={"run": request.name})
         text = _RUN_TOKEN.sub("[token]", log.decode("utf-8", "replace"))
-        return pb.ReadRunLogResponse(text=text, truncated=len(log) >= limit)
+        # A byte that is not UTF-8 becomes three.
+        last = text.encode()[-limit:].decode("utf-8", "ignore")
+        return pb.ReadRunLogResponse(text=last, truncated=len(log) >= limit)
 
     async def GetLineage(self, request: pb.GetLineageRequest, context: Any) -> pb.Lineage:
         session = resource_names.parse_session(request.name)
 
         def read(tx: ReadTransaction) -> tuple[v1.Session, list[v1.Iteration]]:
-            return sessions.get(tx, session), sessions.iterations(tx, session)
+            return sessions.get(tx, session), [_facts(entry) for entry in sessions.each_iteration(tx, session)]
 
         return lineage(*await self._service.read(read))
 
@@ -196,10 +201,24 @@ def _sequence(token: str) -> int:
     return int(token)
 
 
+def _facts(iteration: v1.Iteration) -> v1.Iteration:
+    """Return the iteration without its proposal, except how its training went."""
+    reward = v1.RewardProposal()
+    for name in ("course", "warm_start"):
+        if iteration.reward.HasField(name):
+            getattr(reward, name).CopyFrom(getattr(iteration.reward, name))
+    trained = iteration.HasField("reward")
+    iteration.ClearField(iteration.WhichOneof("proposal") or "reward")
+    if trained:
+        iteration.reward.CopyFrom(reward)
+    return iteration
+
+
 def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
     """Build the tree of iterations with scores, changes and lessons."""
-    tree = pb.Lineage()
+    tree, diffs = pb.Lineage(), 0
     for entry in iterations:
+        diffs += len(entry.diff.encode())
         node = tree.nodes.add(
             iteration=entry.name,
             parent=entry.parent,
@@ -207,7 +226,7 @@ def lineage(session: v1.Session, iterations: list[v1.Iteration]) -> pb.Lineage:
             lesson=entry.lesson,
             best=entry.name == session.best_iteration,
             diagnosis=entry.diagnosis,
-            diff=entry.diff,
+            diff=entry.diff if diffs <= PAGE_BYTES else "",
             notes=_notes(entry),
             author=entry.author,
             warnings=entry.warnings,

@@ -18,9 +18,10 @@ from dressage.errors import InvalidArgument, NotFound
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import events
+from dressage_orchestrator.database import events, pages
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
-from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBERS, REPORTS, RUNS
+from dressage_orchestrator.database.pages import Page
+from dressage_orchestrator.database.tables import ASSIGNMENTS, CANDIDATES, MEMBERS, REPORTS, RUNS, SESSIONS
 from dressage_orchestrator.database.transactions import swap
 
 ENDED = frozenset(
@@ -40,6 +41,12 @@ _BY_ID = sa.select(ASSIGNMENTS).where(_OF_SESSION, ASSIGNMENTS.c.id == sa.bindpa
 _LAST_ID = sa.select(sa.func.max(ASSIGNMENTS.c.id)).where(_OF_SESSION)
 _OPEN_OF = sa.select(ASSIGNMENTS).where(_OF_SESSION, ASSIGNMENTS.c.state.in_(sorted(OPEN))).order_by(ASSIGNMENTS.c.id)
 _MEMBERS = sa.select(MEMBERS.c.data).where(MEMBERS.c.assignment == sa.bindparam("name")).order_by(MEMBERS.c.position)
+_MEMBERS_SIZE = (
+    sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(MEMBERS.c.data)), 0))
+    .where(MEMBERS.c.assignment == ASSIGNMENTS.c.name)
+    .scalar_subquery()
+)
+_SIZE = sa.func.length(ASSIGNMENTS.c.data) + _MEMBERS_SIZE
 _CANDIDATES = sa.select(CANDIDATES.c.id, CANDIDATES.c.data).where(CANDIDATES.c.assignment == sa.bindparam("name"))
 _INSERT, _INSERT_CANDIDATE = sa.insert(ASSIGNMENTS), sa.insert(CANDIDATES)
 _COUNT_STEPS = (
@@ -240,25 +247,27 @@ def add_candidate(tx: Transaction, name: str, result: v1.CandidateResult) -> Non
 
 def page(
     tx: ReadTransaction, session: str, *, iteration: int | None, after: tuple[int, str] | None, limit: int
-) -> list[tuple[v1.Assignment, tuple[int, str]]]:
+) -> Page[tuple[v1.Assignment, tuple[int, str]]]:
     """List a session's assignments, oldest first, each with its position, with members and without candidates.
 
     :param iteration: list only those of this iteration.
     :param after: position after which the page begins.
     """
-    query = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.session == session)
+    query = sa.select(ASSIGNMENTS.c.data, ASSIGNMENTS.c.name, ASSIGNMENTS.c.create_micros)
+    query = query.where(ASSIGNMENTS.c.session == session)
     if iteration is not None:
         query = query.where(ASSIGNMENTS.c.iteration == iteration)
     if after is not None:
         later = sa.and_(ASSIGNMENTS.c.create_micros == after[0], ASSIGNMENTS.c.name > after[1])
         query = query.where(sa.or_(ASSIGNMENTS.c.create_micros > after[0], later))
-    rows = tx.execute(query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name).limit(limit)).all()
+    oldest_first = query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name)
+    rows, more = pages.read(tx, oldest_first, _SIZE, limit=limit)
     entries = []
     for row in rows:
         message = v1.Assignment.FromString(row.data)
         message.members.extend(members(tx, row.name))
         entries.append((message, (row.create_micros, row.name)))
-    return entries
+    return Page(entries, more)
 
 
 def open_of(tx: ReadTransaction, session: str) -> list[AssignmentRow]:
@@ -270,6 +279,17 @@ def live(tx: ReadTransaction) -> list[AssignmentRow]:
     """List the open assignments of all sessions, oldest first."""
     query = sa.select(ASSIGNMENTS).where(ASSIGNMENTS.c.state.in_(sorted(OPEN)))
     return [_row(row) for row in tx.execute(query.order_by(ASSIGNMENTS.c.create_micros, ASSIGNMENTS.c.name))]
+
+
+def at_work(tx: ReadTransaction) -> list[tuple[v1.Assignment, str]]:
+    """List the open assignments that a run has, without members and candidates, each with the name of its environment."""
+    query = sa.select(ASSIGNMENTS.c.data, SESSIONS.c.summary).join(SESSIONS, SESSIONS.c.id == ASSIGNMENTS.c.session)
+    entries = []
+    for row in tx.execute(query.where(ASSIGNMENTS.c.state.in_(sorted(OPEN)))):
+        assignment = v1.Assignment.FromString(row.data)
+        if assignment.run:
+            entries.append((assignment, v1.Session.FromString(row.summary).spec.environment))
+    return entries
 
 
 def waiting_sessions(tx: ReadTransaction, run_states: frozenset[int]) -> list[str]:

@@ -10,7 +10,9 @@ from dressage.api.v1 import benchmark_service_pb2 as pb
 from dressage.errors import NotFound
 
 from dressage_orchestrator.clock import micros, timestamp
+from dressage_orchestrator.database import pages, summaries
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
+from dressage_orchestrator.database.pages import Page
 from dressage_orchestrator.database.tables import BENCHMARKS
 from dressage_orchestrator.database.transactions import swap
 
@@ -23,6 +25,7 @@ def create(tx: Transaction, benchmark: pb.Benchmark) -> pb.Benchmark:
     """Store a new benchmark."""
     benchmark.create_time.CopyFrom(timestamp(tx.now))
     row = {"id": _id(benchmark.name), "data": benchmark.SerializeToString(), "ended": False, "version": 1}
+    row["summary"] = summaries.of_benchmark(benchmark)
     tx.execute(sa.insert(BENCHMARKS).values(**row, create_micros=micros(tx.now)))
     return benchmark
 
@@ -47,15 +50,20 @@ def owner(tx: ReadTransaction, name: str) -> str | None:
 
 
 def page(
-    tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None
-) -> list[tuple[pb.Benchmark, tuple[int, str]]]:
-    """List benchmarks, newest first, each with its position."""
-    query = sa.select(BENCHMARKS)
+    tx: ReadTransaction, *, limit: int, before: tuple[int, str] | None, whole: bool = False
+) -> Page[tuple[pb.Benchmark, tuple[int, str]]]:
+    """List benchmarks, newest first, each with its position.
+
+    :param whole: with all fields; otherwise with those of a summary.
+    """
+    message = BENCHMARKS.c.data if whole else BENCHMARKS.c.summary
+    query = sa.select(message.label("data"), BENCHMARKS.c.id, BENCHMARKS.c.create_micros)
     if before is not None:
         older = sa.and_(BENCHMARKS.c.create_micros == before[0], BENCHMARKS.c.id < before[1])
         query = query.where(sa.or_(BENCHMARKS.c.create_micros < before[0], older))
-    rows = tx.execute(query.order_by(BENCHMARKS.c.create_micros.desc(), BENCHMARKS.c.id.desc()).limit(limit))
-    return [(pb.Benchmark.FromString(row.data), (row.create_micros, row.id)) for row in rows]
+    newest_first = query.order_by(BENCHMARKS.c.create_micros.desc(), BENCHMARKS.c.id.desc())
+    rows, more = pages.read(tx, newest_first, sa.func.length(message), limit=limit)
+    return Page([(pb.Benchmark.FromString(row.data), (row.create_micros, row.id)) for row in rows], more)
 
 
 def pending(tx: ReadTransaction) -> list[str]:
@@ -72,7 +80,7 @@ def change(tx: Transaction, name: str, edit: Callable[[pb.Benchmark], None]) -> 
     tx.lock(name)
 
     def columns(message: pb.Benchmark) -> dict[str, Any]:
-        return {"ended": message.HasField("end_time")}
+        return {"ended": message.HasField("end_time"), "summary": summaries.of_benchmark(message)}
 
     swapped = swap(tx, BENCHMARKS, {"id": _id(name)}, pb.Benchmark, edit, columns)
     if swapped is None:

@@ -2,12 +2,14 @@
 
 A step is repeated if the process dies between its transaction and the record of its result. Effects that must not be
 repeated (an event, an increment) are therefore recorded under a key. A request has a request id (AIP-155), so a repeated one
-has one effect and one response.
+has one effect and one response. Request ids are those of their principal: another one that sends the same id makes another
+request.
 """
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 from dressage.errors import AlreadyExists
@@ -41,28 +43,42 @@ def record(tx: Transaction, session: str, name: str) -> bool:
     return tx.execute(insert, {"session": session, "name": name}).one_or_none() is not None
 
 
-def find_request(tx: Transaction, method: str, request_id: str, request: Message) -> str | None:
-    """Find the resource of an earlier request with the same id; None if there was none.
+@dataclass(frozen=True)
+class RequestKey:
+    """What identifies a repeated request.
+
+    :param principal: name of the caller; empty on a server without authentication.
+    :param method: name of the RPC.
+    :param request_id: of the request; empty: it is not recognised when it is repeated.
+    """
+
+    principal: str
+    method: str
+    request_id: str
+
+
+def find_request(tx: Transaction, key: RequestKey, request: Message) -> str | None:
+    """Find the resource of an earlier request with the same key; None if there was none.
 
     :raises AlreadyExists: when the earlier request had other fields.
     """
-    if not request_id:
+    if not key.request_id:
         return None
-    tx.lock(f"request/{method}/{request_id}")
-    match = (REQUEST_IDS.c.method == method, REQUEST_IDS.c.request_id == request_id)
+    tx.lock(f"request/{key.principal}/{key.method}/{key.request_id}")
+    match = [REQUEST_IDS.c[name] == value for name, value in asdict(key).items()]
     row = tx.execute(sa.select(REQUEST_IDS).where(*match)).one_or_none()
     if row is None:
         return None
     if row.request_sha256 != _digest(request):
-        message = f"request_id {request_id!r} was used for another {method} request; use a new one"
-        raise AlreadyExists(message, reason="REQUEST_ID_REUSED", metadata={"request_id": request_id})
+        message = f"request_id {key.request_id!r} was used for another {key.method} request; use a new one"
+        raise AlreadyExists(message, reason="REQUEST_ID_REUSED", metadata={"request_id": key.request_id})
     return str(row.resource)
 
 
-def record_request(tx: Transaction, method: str, request_id: str, request: Message, resource: str) -> None:
+def record_request(tx: Transaction, key: RequestKey, request: Message, resource: str) -> None:
     """Record the resource of a request."""
-    if request_id:
-        row = {"method": method, "request_id": request_id, "request_sha256": _digest(request), "resource": resource}
+    if key.request_id:
+        row = {**asdict(key), "request_sha256": _digest(request), "resource": resource}
         tx.execute(sa.insert(REQUEST_IDS).values(**row, create_micros=micros(tx.now)))
 
 

@@ -17,8 +17,9 @@ from dressage.errors import NotFound
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import assignments, events, executors
+from dressage_orchestrator.database import assignments, events, executors, pages
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
+from dressage_orchestrator.database.pages import Page
 from dressage_orchestrator.database.tables import EXECUTORS, RUNS
 from dressage_orchestrator.database.transactions import swap
 
@@ -131,10 +132,11 @@ def get(tx: ReadTransaction, name: str) -> RunRow:
     return row
 
 
-def page(tx: ReadTransaction, session: str, *, after: int = 0, limit: int) -> list[RunRow]:
+def page(tx: ReadTransaction, session: str, *, after: int = 0, limit: int) -> Page[RunRow]:
     """List a session's runs with numbers greater than ``after``, oldest first."""
-    query = sa.select(RUNS).where(RUNS.c.session == session, RUNS.c.number > after)
-    return [_row(row) for row in tx.execute(query.order_by(RUNS.c.number).limit(limit))]
+    query = sa.select(RUNS).where(RUNS.c.session == session, RUNS.c.number > after).order_by(RUNS.c.number)
+    rows, more = pages.read(tx, query, sa.func.length(RUNS.c.data), limit=limit)
+    return Page([_row(row) for row in rows], more)
 
 
 def live(tx: ReadTransaction, session: str | None = None) -> list[RunRow]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,8 +16,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clock import micros, timestamp
-from dressage_orchestrator.database import events, queue
+from dressage_orchestrator.database import events, idempotency, pages, queue, summaries
 from dressage_orchestrator.database.engine import ReadTransaction, Transaction
+from dressage_orchestrator.database.pages import Page
 from dressage_orchestrator.database.tables import CHARGES, DIRECTIONS, ITERATIONS, NOTES, SESSIONS
 from dressage_orchestrator.database.transactions import swap
 
@@ -35,6 +37,8 @@ ACTIVE = frozenset({v1.SESSION_STATE_PENDING, v1.SESSION_STATE_RUNNING})
 
 ENDED_TOPIC = "sessions/ended"
 """The topic of sessions that end; what waits for their place subscribes to it."""
+
+_ITERATIONS_AT_ONCE = 100
 
 # Built once: to build a statement takes longer than to execute it.
 _THIS = SESSIONS.c.id == sa.bindparam("session")
@@ -84,6 +88,7 @@ def create(
     message.create_time.CopyFrom(timestamp(tx.now))
     message.update_time.CopyFrom(timestamp(tx.now))
     row = {"id": session, "data": message.SerializeToString(), "state": message.state, "deleted": False, "version": 1}
+    row["summary"] = summaries.of_session(message)
     tx.execute(
         sa.insert(SESSIONS).values(**row, create_micros=micros(tx.now), last_sequence=0, owner=owner, method=method)
     )
@@ -120,14 +125,19 @@ def page(
     show_deleted: bool,
     state: int,
     deleted_of: str | None = None,
-) -> list[tuple[v1.Session, tuple[int, str]]]:
+    whole: bool = False,
+) -> Page[tuple[v1.Session, tuple[int, str]]]:
     """List sessions, newest first, each with its position.
 
     :param before: position after which the page begins.
     :param state: list only sessions in this state; 0: all.
     :param deleted_of: list only this owner's deleted sessions; None: everybody's.
+    :param whole: with all fields; otherwise with those of a summary.
     """
-    query = sa.select(SESSIONS)
+    message = SESSIONS.c.data if whole else SESSIONS.c.summary
+    query = sa.select(
+        message.label("data"), SESSIONS.c.id, SESSIONS.c.version, SESSIONS.c.create_micros, SESSIONS.c.queued_micros
+    )
     if not show_deleted:
         query = query.where(SESSIONS.c.deleted.is_(False))
     elif deleted_of is not None:
@@ -137,15 +147,16 @@ def page(
     if before is not None:
         older = sa.and_(SESSIONS.c.create_micros == before[0], SESSIONS.c.id < before[1])
         query = query.where(sa.or_(SESSIONS.c.create_micros < before[0], older))
-    rows = tx.execute(query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc()).limit(limit)).all()
+    newest_first = query.order_by(SESSIONS.c.create_micros.desc(), SESSIONS.c.id.desc())
+    rows, more = pages.read(tx, newest_first, sa.func.length(message), limit=limit)
     place = queue.places(tx) if any(row.queued_micros for row in rows) else None
     entries = []
     for row in rows:
-        message = _read(row)
+        entry = _read(row)
         if place is not None and row.queued_micros:
-            message.queue.CopyFrom(place(row.id, row.queued_micros))
-        entries.append((message, (row.create_micros, row.id)))
-    return entries
+            entry.queue.CopyFrom(place(row.id, row.queued_micros))
+        entries.append((entry, (row.create_micros, row.id)))
+    return Page(entries, more)
 
 
 def in_states(tx: ReadTransaction, states: frozenset[int], *, queued: bool = False) -> list[v1.Session]:
@@ -164,21 +175,27 @@ def owner(tx: ReadTransaction, session: str) -> str | None:
 
 
 def of_owner(tx: ReadTransaction, owner: str) -> list[v1.Session]:
-    """List the sessions of a principal, also deleted ones."""
-    return [_read(row) for row in tx.execute(sa.select(SESSIONS).where(SESSIONS.c.owner == owner))]
+    """List the summaries of a principal's sessions, also of deleted ones."""
+    query = sa.select(SESSIONS.c.summary).where(SESSIONS.c.owner == owner)
+    return [v1.Session.FromString(row.summary) for row in tx.execute(query)]
 
 
 def artifact_bytes(tx: ReadTransaction, owner: str) -> int:
-    """Bytes that trainers stored for a principal's sessions, without deleted ones."""
-    total = sa.select(sa.func.sum(SESSIONS.c.artifact_bytes))
-    query = total.where(SESSIONS.c.owner == owner, SESSIONS.c.deleted.is_(False))
+    """Bytes that are stored for a principal's sessions, also deleted ones: their rows exist as long as their artifacts."""
+    query = sa.select(sa.func.sum(SESSIONS.c.artifact_bytes)).where(SESSIONS.c.owner == owner)
     return int(tx.execute(query).scalar_one() or 0)
 
 
 def add_artifact_bytes(tx: Transaction, session: str, size: int) -> None:
-    """Count bytes that a trainer is about to store for a session."""
+    """Count bytes that a trainer is about to store for a session, or less than 0 that were deleted."""
     total = SESSIONS.c.artifact_bytes + size
     tx.execute(sa.update(SESSIONS).where(SESSIONS.c.id == session).values(artifact_bytes=total))
+
+
+def count_artifact(tx: Transaction, session: str, key: str, size: int) -> None:
+    """Count an artifact of this server, once for each key."""
+    if idempotency.record(tx, session, f"all/stored/{hashlib.sha256(key.encode()).hexdigest()}"):
+        add_artifact_bytes(tx, session, size)
 
 
 @dataclass(frozen=True)
@@ -222,7 +239,8 @@ def change(tx: Transaction, session: str, edit: Callable[[v1.Session], None]) ->
 
     def columns(message: v1.Session) -> dict[str, Any]:
         # A session that was resumed has a new history, which retention removes again.
-        return {"state": message.state, **times(message), **({} if message.state in ENDED else {"removed": 0})}
+        kept = {} if message.state in ENDED else {"removed": 0}
+        return {"state": message.state, "summary": summaries.of_session(message), **times(message), **kept}
 
     swapped = swap(tx, SESSIONS, {"id": session}, v1.Session, apply, columns)
     if swapped is None:
@@ -348,6 +366,22 @@ def iterations(tx: ReadTransaction, session: str, *, after: int = 0, limit: int 
     """List iterations with numbers greater than ``after``, in order."""
     rows = tx.execute(_ITERATIONS, {"session": session, "after": after, "limit": limit})
     return [v1.Iteration.FromString(row.data) for row in rows]
+
+
+def iteration_page(tx: ReadTransaction, session: str, *, after: int, limit: int) -> Page[v1.Iteration]:
+    """List a page of the iterations with numbers greater than ``after``, in order."""
+    query = sa.select(ITERATIONS.c.data).where(ITERATIONS.c.session == session, ITERATIONS.c.number > after)
+    rows, more = pages.read(tx, query.order_by(ITERATIONS.c.number), sa.func.length(ITERATIONS.c.data), limit=limit)
+    return Page([v1.Iteration.FromString(row.data) for row in rows], more)
+
+
+def each_iteration(tx: ReadTransaction, session: str) -> Iterator[v1.Iteration]:
+    """Yield the iterations in order, without holding all of them."""
+    after, more = 0, True
+    while more:
+        entries, more = iteration_page(tx, session, after=after, limit=_ITERATIONS_AT_ONCE)
+        yield from entries
+        after = entries[-1].number if entries else after
 
 
 def add_note(tx: Transaction, session: str, text: str, *, set_: Sequence[str] = ()) -> None:

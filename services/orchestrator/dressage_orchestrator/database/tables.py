@@ -27,6 +27,7 @@ SESSIONS = Table(
     METADATA,
     Column("id", String(63), primary_key=True),
     Column("data", LargeBinary, nullable=False),  # dressage.v1.Session
+    Column("summary", LargeBinary, nullable=False),  # the same for lists, see `summaries`
     Column("state", Integer, nullable=False),
     Column("create_micros", BigInteger, nullable=False),
     Column("deleted", Boolean, nullable=False, default=False),
@@ -38,7 +39,7 @@ SESSIONS = Table(
     Column("removed", Integer, nullable=False, default=0),  # what retention removed, see `Removed`
     Column("owner", String(200), nullable=False, default=""),  # name of a principal
     Column("method", String(200), nullable=False, default=""),
-    Column("artifact_bytes", BigInteger, nullable=False, default=0),  # stored by its trainers
+    Column("artifact_bytes", BigInteger, nullable=False, default=0),  # stored by its trainers and this server
     Column("queued_micros", BigInteger, nullable=False, default=0),  # since when it waits; 0: admitted
     Column("queue_change", BigInteger, nullable=False, default=0),  # number of the change; 0: it never waited
     Index("sessions_by_time", "create_micros", "id"),
@@ -180,6 +181,7 @@ BENCHMARKS = Table(
     METADATA,
     Column("id", String(63), primary_key=True),
     Column("data", LargeBinary, nullable=False),  # dressage.v1.Benchmark
+    Column("summary", LargeBinary, nullable=False),  # the same for lists, see `summaries`
     Column("ended", Boolean, nullable=False, default=False),
     Column("create_micros", BigInteger, nullable=False),
     Column("version", BigInteger, nullable=False, default=1),
@@ -205,6 +207,7 @@ IDEMPOTENCY_KEYS = Table(
 REQUEST_IDS = Table(
     "request_ids",
     METADATA,
+    Column("principal", String(200), primary_key=True),  # name of the caller
     Column("method", String(60), primary_key=True),
     Column("request_id", String(100), primary_key=True),
     Column("request_sha256", String(64), nullable=False),
