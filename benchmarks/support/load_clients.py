@@ -173,11 +173,11 @@ class Stack:
         self._agent = self.peers.read()["agent"]
         self.load = Load(given, [])
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start the server, and connect the clients to it."""
         arguments = [*self._arguments, "--agent", self._agent, "--socket", str(self._socket)]
         self.server = Process("load_server.py", *arguments, log=self._folder / "server.log")
-        address = self.server.read()["address"]
+        address = (await asyncio.to_thread(self.server.read))["address"]
         self._channels = [connect(address) for _ in range(CHANNELS)]
         self.load.stubs = [session_service_pb2_grpc.SessionServiceStub(channel) for channel in self._channels]
 
@@ -194,7 +194,7 @@ async def stack(given: argparse.Namespace, url: str, *, running: int = 0) -> Asy
     with tempfile.TemporaryDirectory() as name:
         opened = Stack(given, url, Path(name), running=running)
         try:
-            opened.start()
+            await opened.start()
             yield opened
             await opened.stop()
         finally:

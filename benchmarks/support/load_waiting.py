@@ -97,7 +97,7 @@ async def run_waiting(given: argparse.Namespace, url: str) -> dict[str, Any]:
         began = time.perf_counter()
         await opened.stop()
         stopped = time.perf_counter()
-        await asyncio.to_thread(opened.start)
+        await opened.start()
         after = (await load.session(last)).queue
         answered = time.perf_counter()
         await load.create("load-after-restart")

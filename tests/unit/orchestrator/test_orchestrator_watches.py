@@ -154,6 +154,26 @@ async def test_watches_of_waiting_sessions_share_the_reads_of_the_queue(server: 
     assert not server.watches._feeds
 
 
+async def test_an_event_reaches_its_watcher_while_hundreds_wait(server: Server):
+    server.create("sa")
+    names = [f"s{number:03}" for number in range(300)]
+    for name in names:
+        server.create(name, queued=True)
+    taken: dict[str, list[tuple[int, int]]] = {name: [] for name in names}
+    watching = [asyncio.create_task(server.places(name, places)) for name, places in taken.items()]
+    numbers: list[int] = []
+    watching.append(asyncio.create_task(server.numbers("sa", numbers)))
+    await until(lambda: all(taken.values()) and numbers)
+    server.reads = 0
+    server.create("last", queued=True)  # the places of all watched sessions change
+    server.note("sa")
+    await until(lambda: numbers == [1, 2])
+    await until(lambda: all(places[-1][1] == 301 for places in taken.values()))
+    assert server.reads < 12, "the session and the queue, and no waiting session"
+    for task in watching:
+        task.cancel()
+
+
 async def test_a_watch_finds_an_admission_by_another_server(server: Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(watches, "_QUEUE_SECONDS", 0.02)
     for name in ("sa", "sb"):
