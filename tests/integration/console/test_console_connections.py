@@ -13,6 +13,8 @@ from dressage_console.connections import ConnectionLimits
 from dressage_console.http_server import HttpServer, bind
 from starlette.types import Message, Receive, Scope, Send
 
+from tests.waiting import until
+
 GET = b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n"
 BIG = 64 * 1024 * 1024
 
@@ -23,6 +25,7 @@ class App:
     def __init__(self) -> None:
         self.release = asyncio.Event()
         self.begun = 0
+        self.ended = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.begun += 1
@@ -37,6 +40,7 @@ class App:
             for _ in range(BIG // 65536):
                 await send({"type": "http.response.body", "body": bytes(65536), "more_body": True})
         await send({"type": "http.response.body", "body": b"done"})
+        self.ended += 1
 
 
 @asynccontextmanager
@@ -153,8 +157,7 @@ async def test_proxies_have_no_limit_for_one_address():
             assert await client.answer() == b"HTTP/1.1 200 OK"
 
 
-async def test_a_client_that_does_not_read_is_displaced_and_ends(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(http_server, "_UNREAD_SECONDS", 1)
+async def test_a_client_that_does_not_read_is_displaced():
     async with serving(per_address=2) as (app, port):
         connection = socket.create_connection(("127.0.0.1", port))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -168,3 +171,12 @@ async def test_a_client_that_does_not_read_is_displaced_and_ends(monkeypatch: py
         app.release.set()
         assert await held.answer() == b"HTTP/1.1 200 OK"
         connection.close()
+
+
+async def test_an_answer_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(http_server, "_UNREAD_SECONDS", 1)
+    async with serving() as (app, port):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(GET % b"big")
+            await until(lambda: app.begun == 1)
+            await until(lambda: app.ended == 1, seconds=30)

@@ -140,7 +140,7 @@ async def test_streams_that_need_no_token_are_limited(monkeypatch: pytest.Monkey
 
 async def test_connections_are_limited_and_silent_ones_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server_module, "MAX_CONNECTIONS", 5)
-    handshake = ("grpc.server_handshake_timeout_ms", 1000)
+    handshake = ("grpc.server_handshake_timeout_ms", 4000)
     options = [option for option in server_module._OPTIONS if option[0] != handshake[0]]
     monkeypatch.setattr(server_module, "_OPTIONS", [*options, handshake])
     server, address = await _started("open sesame")
@@ -156,6 +156,7 @@ async def test_connections_are_limited_and_silent_ones_end(monkeypatch: pytest.M
     async with asyncio.timeout(20):
         while sum(task.done() for task in ends) < 7:
             await asyncio.sleep(0.01)
+        assert not all(task.done() for task in ends), "five are within the limit, until the handshake's time is over"
         await asyncio.wait(ends)
     assert isinstance(await _failure(address, "environments/x", "wrong"), errors.Unauthenticated)
     for _, writer in silent:
