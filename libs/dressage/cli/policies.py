@@ -7,6 +7,7 @@ compares the policy with random actions. The check of a reward or a code policy 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,13 +27,14 @@ def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as
     """Evaluate a policy and print the result."""
     from dressage.envs.cards import load_card
     from dressage.sdk.evaluation import measure
-    from dressage.sdk.policy import bundle_folder, load_path
+    from dressage.sdk.policy import load_path, open_bundle
 
     async def work() -> dict[str, Any]:
-        async with bundle_folder(bundle, server) as folder:
-            policy = load_path(folder)
+        async with open_bundle(bundle, server) as opened:
+            policy = load_path(opened.folder)
             facts = await asyncio.to_thread(measure, policy, episodes=episodes, seed=seed)
-            return {"environment": policy.description.environment, "bundle": str(folder), "seed": seed, **facts}
+            head = {"environment": policy.description.environment, "bundle": str(opened.folder), "seed": seed}
+            return {**head, **({"policy_from": opened.origin} if opened.origin else {}), **facts}
 
     facts = asyncio.run(work())
     if as_json:
@@ -46,6 +48,8 @@ def evaluate(bundle: str, server: ServerOptions, *, episodes: int, seed: int, as
     indices = [index for index, column in enumerate(columns) if column != "m/s" or any(row[index] for row in rows)]
     cells = [[row[index] for index in indices] for row in rows]
     output.print_table([columns[index] for index in indices], cells, title=title)
+    if "policy_from" in facts:
+        print(f"policy: {facts['policy_from']}")
 
 
 def _simulator(card: EnvironmentCard) -> str:
@@ -76,17 +80,21 @@ def _row(facts: dict[str, Any], decimals: int) -> tuple[str, ...]:
 
 def export(bundle: str, server: ServerOptions, *, form: str, out: Path | None, as_json: bool) -> None:
     """Export a policy and print the names of the files."""
-    from dressage.sdk.policy import bundle_folder
+    from dressage.sdk.policy import open_bundle
 
-    async def work() -> list[Path]:
-        async with bundle_folder(bundle, server) as folder:
-            return await asyncio.to_thread(write_export, folder, form, out or _default_out(bundle, form))
+    async def work() -> tuple[list[Path], str]:
+        async with open_bundle(bundle, server) as opened:
+            target = out or _default_out(bundle, form)
+            return await asyncio.to_thread(write_export, opened.folder, form, target), opened.origin
 
-    written = asyncio.run(work())
+    written, origin = asyncio.run(work())
     if as_json:
-        output.print_json({"format": form, "files": [str(path) for path in written]})
-    else:
-        print("\n".join(str(path) for path in written))
+        facts = {"format": form, "files": [str(path) for path in written]}
+        output.print_json({**facts, **({"policy_from": origin} if origin else {})})
+        return
+    print("\n".join(str(path) for path in written))
+    if origin:
+        print(f"policy: {origin}", file=sys.stderr)
 
 
 def _default_out(bundle: str, form: str) -> Path:

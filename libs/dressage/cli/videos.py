@@ -87,7 +87,8 @@ async def _of_session(name: str, server: ServerOptions, target: Path) -> dict[st
             async with policy_folder(session, connection) as folder:
                 facts = await asyncio.to_thread(_of_policy, folder, target)
             return {**facts, "session": session.name, "artifact": session.best_policy}
-        rollout = await _last_rollout(session.name, connection)
+        # A session that did not end by itself has no video; its newest rollout may be of a worse policy.
+        rollout = session.policy_origin.rollout or await _last_rollout(session.name, connection)
         return {**await _draw_rollout(rollout, connection, target), "session": session.name}
 
 

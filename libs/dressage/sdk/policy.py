@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from dressage import errors
 from dressage.api.v1 import session_pb2
@@ -30,6 +31,7 @@ from dressage.policies import load as load_bundle
 from dressage.sdk.argument_names import python_names
 from dressage.sdk.arguments import preserved_logging, server_options
 from dressage.sdk.code_policy import SandboxedPolicy
+from dressage.sdk.texts import origin_text
 
 
 def load(
@@ -66,8 +68,8 @@ def load(
     server = server_options(address=address, token=token, data_dir=data_dir)
 
     async def work() -> Policy | SandboxedPolicy | ProgramPolicy:
-        async with bundle_folder(text, server) as folder:
-            return load_path(folder)
+        async with open_bundle(text, server) as opened:
+            return load_path(opened.folder)
 
     with python_names(), preserved_logging():
         return run_blocking(work())
@@ -85,23 +87,39 @@ def load_path(path: Path) -> Policy | SandboxedPolicy | ProgramPolicy:
     return SandboxedPolicy(load_code(path)) if is_code(path) else load_bundle(path)
 
 
+def best_policy(session: session_pb2.Session) -> str:
+    """Return the artifact prefix of a session's best policy.
+
+    :raises FailedPrecondition: if the session has none.
+    """
+    if not session.best_policy:
+        raise errors.FailedPrecondition(f"{session.name} has no policy yet", reason="NO_POLICY")
+    return session.best_policy
+
+
+class Bundle(NamedTuple):
+    """A bundle's folder, and where the policy is from; empty if no session is named."""
+
+    folder: Path
+    origin: str = ""
+
+
 @asynccontextmanager
-async def bundle_folder(bundle: str, server: ServerOptions) -> AsyncIterator[Path]:
-    """The folder of a bundle: the one that is named, or that of a session's best policy.
+async def open_bundle(bundle: str, server: ServerOptions) -> AsyncIterator[Bundle]:
+    """The bundle that is named, or that of a session's best policy.
 
     :raises NotFound: if the text names neither.
     """
     path = Path(bundle).expanduser()
     if path.is_dir() or path.is_file():
-        yield path if path.is_dir() else path.parent
+        yield Bundle(path if path.is_dir() else path.parent)
         return
     if "/" in bundle.removeprefix("sessions/") or "." in bundle:
         raise errors.NotFound(f"policy: {bundle!r} is no folder of a policy bundle and no session's id")
-    async with (
-        connect(server) as connection,
-        policy_folder(await connection.client.get_session(bundle), connection) as folder,
-    ):
-        yield folder
+    async with connect(server) as connection:
+        session = await connection.client.get_session(bundle)
+        async with policy_folder(session, connection) as folder:
+            yield Bundle(folder, origin_text(session))
 
 
 @asynccontextmanager
@@ -110,15 +128,14 @@ async def policy_folder(session: session_pb2.Session, connection: Connection) ->
 
     :raises FailedPrecondition: if the session has none.
     """
-    if not session.best_policy:
-        raise errors.FailedPrecondition(f"{session.name} has no policy yet", reason="NO_POLICY")
-    local = connection.local_path(session.best_policy)
+    policy = best_policy(session)
+    local = connection.local_path(policy)
     if local is not None:
         yield local
         return
     scratch = Path(tempfile.mkdtemp(prefix="dressage-policy-"))
     try:
-        await connection.client.download_artifacts(session.best_policy, scratch)
+        await connection.client.download_artifacts(policy, scratch)
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

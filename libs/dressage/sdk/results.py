@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from dressage.api.v1 import session_pb2 as pb
 from dressage.client import Client
-from dressage.errors import DressageError, FailedPrecondition
+from dressage.errors import DressageError
 from dressage.local.connection import Connection
 from dressage.sdk.progress import is_search, target
 from dressage.sdk.scores import CURVE_FILE, Cost, Judgment, LearningCurve, Report
 from dressage.sdk.texts import (
     duration,
     mean_text,
+    origin_text,
     quantity,
     queue_text,
     return_text,
@@ -192,11 +193,9 @@ class Result:
 
         :raises FailedPrecondition: if the session has none.
         """
-        if not self.message.best_policy:
-            raise FailedPrecondition(f"{self.session} has no policy (it is {self.state})", reason="NO_POLICY")
-        from dressage.sdk.policy import load_path
+        from dressage.sdk.policy import best_policy, load_path
 
-        return load_path(self.fetch(self.message.best_policy))
+        return load_path(self.fetch(best_policy(self.message)))
 
     @cached_property
     def video(self) -> Path | None:
@@ -289,6 +288,7 @@ def rows(result: Result) -> list[Row]:
     if again is not None:
         table.append(("confirmed", _judgment_text(again, threshold)))
         table.append(("judged by", "" if first is not None and again.judged == first.judged else again.judged))
+    table.append(("best", origin_text(session)))
     if session.HasField("returns"):
         table += _return_rows(session.returns)
     if is_search(session):

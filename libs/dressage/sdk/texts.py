@@ -23,6 +23,31 @@ def short(name: str) -> str:
     return name.removeprefix(prefix) if name.startswith(prefix) else name.rsplit("/", 1)[-1]
 
 
+def origin_text(session: pb.Session) -> str:
+    """Return where a session's best policy is from: ``iteration 2, default-s0 at 1,000 steps, score 0.90``.
+
+    That of a session that did not end by itself names its state. Empty without a policy.
+    """
+    origin = session.policy_origin
+    if not session.best_policy or not origin.iteration:
+        return ""
+    parts = [f"iteration {short(origin.iteration)}"]
+    if origin.member:
+        checkpoint = "checkpoint at " if origin.interrupted else ""
+        parts.append(f"{short(origin.member)}, {checkpoint}{origin.env_step:,} steps")
+    parts.append(f"score {score_text(origin.score)}" if origin.HasField("score") else "not judged")
+    text = ", ".join(parts)
+    state = _INTERRUPTED.get(session.state, "")
+    return f"{text}; the session {state}" if state else text
+
+
+_INTERRUPTED = {
+    pb.SESSION_STATE_CANCELLED: "was cancelled",
+    pb.SESSION_STATE_FAILED: "failed",
+    pb.SESSION_STATE_RUNNING: "has not ended",
+}
+
+
 def return_text(value: float, *, decimals: int = 0) -> str:
     """Return a return as text, with an exponent if it is large."""
     return f"{value:z.{decimals}f}" if abs(value) < 1e9 else f"{value:.3g}"

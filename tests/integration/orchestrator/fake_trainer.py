@@ -1,13 +1,14 @@
 """A trainer that trains nothing: it speaks `Work` as a real one does, and behaves as comments in the reward ask.
 
-``good`` in the reward scores 0.9, otherwise 0.3. ``# crash-code`` reports a fault of generated code, ``# wild`` one of the
-assignment, ``# no-disk`` one of the machine; ``# crash`` exits 1, ``# crash-once`` exits 1 in the first attempt; ``# deadline``
-stores a checkpoint after the first member and exits 75 in the first attempt; ``# slow`` trains until the file
-$DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``# lucky`` trains well and fails confirmation; ``score=X`` scores
-X; ``curve=X`` is evaluated at half its steps, too, and scores X there; with ``# gradual`` at each mark, and then it trains
-until the assignment is sent again to end early, or until $DRESSAGE_TRAINER_GO exists; ``open=X,Y,…`` scores X at the first
-mark, Y at the second and so on, and waits where it may not continue. With $DRESSAGE_TRAINER_UNRESPONSIVE it
-does not connect. On a device, ``# looks at a value`` fails as what cannot be compiled for it.
+``good`` in the reward scores 0.9, otherwise 0.3. ``# crash-code`` reports a fault of generated code, ``# wild`` one of
+the assignment, ``# dies`` the same after the first checkpoints, ``# no-disk`` one of the machine; ``# crash`` exits 1,
+``# crash-once`` exits 1 in the first attempt; ``# deadline`` stores a checkpoint after the first member and exits 75 in
+the first attempt; ``# slow`` trains until the file $DRESSAGE_TRAINER_GO exists or the assignment is cancelled; ``#
+lucky`` trains well and fails confirmation; ``score=X`` scores X; ``curve=X`` is evaluated at half its steps, too, and
+scores X there; with ``# gradual`` at each mark, and then it trains until the assignment is sent again to end early, or
+until $DRESSAGE_TRAINER_GO exists; ``open=X,Y,…`` scores X at the first mark, Y at the second and so on, and waits where
+it may not continue. With $DRESSAGE_TRAINER_UNRESPONSIVE it does not connect. On a device, ``# looks at a value`` fails
+as what cannot be compiled for it.
 """
 
 from __future__ import annotations
@@ -122,6 +123,8 @@ class Trainer:
             return
         part = "_final" if again else ""
         keys = {f"members/{member}/rollouts/{step}{part}_{label}.npz": str(score).encode() for label in LABELS}
+        if self.assignment.HasField("train") and not again:
+            self.put({f"members/{member}/policies/{step}/policy.safetensors": b"weights"})
         self.put(keys)
         evaluation = v1.Evaluation(env_step=step, returns=[100 * score] * episodes, lengths=[1000] * episodes)
         evaluation.speeds.extend([10 * score] * episodes)
@@ -168,16 +171,23 @@ class Trainer:
                 self.assignment = self.received["assignment"].popleft().assignment
                 self.end_early(self.assignment.train)
                 return
-        for member in task.members if "curve=" in source and "# gradual" not in source else ():
-            half = task.steps_per_member // 2
-            curve = number(source, "curve", 0.0)
-            self.evaluate_policy(member.id, half, curve, task.evaluation_seed, task.evaluation_episodes)
-        for member in task.members:
+        self.evaluate_half(task)
+        for member in task.members if "# dies" not in source else ():
             self.train_member(member.id, task, score)
             if "# deadline" in source and self.attempt == 1:
                 print("the deadline is near", flush=True)
                 sys.exit(75)
-        self.done(train=work.TrainResult(env_steps=task.steps_per_member))
+        if "# dies" in source:
+            self.fail(*CAUSES["# wild"])
+        else:
+            self.done(train=work.TrainResult(env_steps=task.steps_per_member))
+
+    def evaluate_half(self, task: work.TrainAssignment) -> None:
+        """Evaluates all members at half of the steps, if a score there is asked for."""
+        source, half = task.reward_source, task.steps_per_member // 2
+        for member in task.members if "curve=" in source and "# gradual" not in source else ():
+            score = number(source, "curve", 0.0)
+            self.evaluate_policy(member.id, half, score, task.evaluation_seed, task.evaluation_episodes)
 
     def train_open(self, task: work.TrainAssignment) -> None:
         """Evaluates all members at each mark, and waits where it may not continue."""

@@ -1376,6 +1376,7 @@ class Session(google.protobuf.message.Message):
     OPTIONS_OF_AUTHOR_FIELD_NUMBER: builtins.int
     IDLE_SECONDS_FIELD_NUMBER: builtins.int
     OWNER_FIELD_NUMBER: builtins.int
+    POLICY_ORIGIN_FIELD_NUMBER: builtins.int
     QUEUE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{session}`."""
@@ -1490,6 +1491,10 @@ class Session(google.protobuf.message.Message):
         """Options of the environment that the author set; they are in the spec as well."""
 
     @property
+    def policy_origin(self) -> Global___PolicyOrigin:
+        """Where `best_policy` is from; not set without a policy. Set after each iteration, and at the end, whatever the end is."""
+
+    @property
     def queue(self) -> Global___QueuePlace:
         """Place of a PENDING session that waits because the server runs as many sessions as it may; not set otherwise. It changes
         without a change of etag.
@@ -1537,13 +1542,54 @@ class Session(google.protobuf.message.Message):
         options_of_author: Global___EnvironmentOptions | None = ...,
         idle_seconds: builtins.float = ...,
         owner: builtins.str = ...,
+        policy_origin: Global___PolicyOrigin | None = ...,
         queue: Global___QueuePlace | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhaustion_reason", b"exhaustion_reason", "failure", b"failure", "goal", b"goal", "idle_seconds", b"idle_seconds", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_best_score", b"_best_score", "best_judgment", b"best_judgment", "best_score", b"best_score", "confirmation", b"confirmation", "cost", b"cost", "create_time", b"create_time", "delete_time", b"delete_time", "end_time", b"end_time", "failure", b"failure", "label_agreement", b"label_agreement", "options_of_author", b"options_of_author", "policy_origin", b"policy_origin", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_score", b"_best_score", "approval_wait_seconds", b"approval_wait_seconds", "awaiting_approval", b"awaiting_approval", "best_iteration", b"best_iteration", "best_judgment", b"best_judgment", "best_policy", b"best_policy", "best_score", b"best_score", "best_video", b"best_video", "cache_hits", b"cache_hits", "candidates", b"candidates", "confirmation", b"confirmation", "cost", b"cost", "cost_by_role", b"cost_by_role", "create_time", b"create_time", "current_iteration", b"current_iteration", "delete_time", b"delete_time", "end_time", b"end_time", "env_steps", b"env_steps", "env_steps_saved", b"env_steps_saved", "episodes", b"episodes", "epoch", b"epoch", "etag", b"etag", "exhaustion_reason", b"exhaustion_reason", "failure", b"failure", "goal", b"goal", "idle_seconds", b"idle_seconds", "label_agreement", b"label_agreement", "method", b"method", "name", b"name", "options_of_author", b"options_of_author", "owner", b"owner", "phase", b"phase", "policy_origin", b"policy_origin", "purge_time", b"purge_time", "queue", b"queue", "report", b"report", "returns", b"returns", "spec", b"spec", "start_time", b"start_time", "state", b"state", "state_reason", b"state_reason", "update_time", b"update_time"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_best_score", b"_best_score"]) -> typing.Literal["best_score"] | None: ...
 
 Global___Session: typing_extensions.TypeAlias = Session
+
+@typing.final
+class PolicyOrigin(google.protobuf.message.Message):
+    """Where a policy is from."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: builtins.int
+    MEMBER_FIELD_NUMBER: builtins.int
+    ENV_STEP_FIELD_NUMBER: builtins.int
+    SCORE_FIELD_NUMBER: builtins.int
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    INTERRUPTED_FIELD_NUMBER: builtins.int
+    iteration: builtins.str
+    """Its iteration, `sessions/{s}/iterations/{i}`."""
+    member: builtins.str
+    """Its member; empty for a policy that no training made."""
+    env_step: builtins.int
+    """Environment steps of its training."""
+    score: builtins.float
+    """Its score: of a trained policy the judgment of this checkpoint, otherwise that of the session; not set without one."""
+    rollout: builtins.str
+    """Artifact of its median rollout; empty without one."""
+    interrupted: builtins.bool
+    """Whether it is a checkpoint of an iteration that has not finished. Its bundle has no ONNX file."""
+    def __init__(
+        self,
+        *,
+        iteration: builtins.str = ...,
+        member: builtins.str = ...,
+        env_step: builtins.int = ...,
+        score: builtins.float | None = ...,
+        rollout: builtins.str = ...,
+        interrupted: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_score", b"_score", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_score", b"_score", "env_step", b"env_step", "interrupted", b"interrupted", "iteration", b"iteration", "member", b"member", "rollout", b"rollout", "score", b"score"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
+
+Global___PolicyOrigin: typing_extensions.TypeAlias = PolicyOrigin
 
 @typing.final
 class QueuePlace(google.protobuf.message.Message):

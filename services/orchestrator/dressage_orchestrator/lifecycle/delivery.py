@@ -1,4 +1,8 @@
-"""Delivers the best policy of a session and its video."""
+"""Delivers the best policy of a session and its video.
+
+`MethodSession.deliverable` alone decides what the best policy is. It is recorded in the session, where all readers look: after
+each iteration, and at every end, also of a session that is cancelled or fails.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, InvalidArgument
 
+from dressage_orchestrator import resource_names
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.method import Deliverable, MethodSession
 
@@ -18,17 +23,8 @@ WHOLE_EPISODE = 3600.0
 
 def deliver(context: SessionContext, work: MethodSession) -> None:
     """Record the best policy in the session and render its rollout, where it can be drawn. Do nothing without a policy."""
-
-    def choose() -> Json:
-        deliverable = work.deliverable()
-        return None if deliverable is None else asdict(deliverable)
-
-    chosen = context.step("deliver:choose", choose)
-    if chosen is None:
-        return
-    best = Deliverable(**chosen)
-    context.step("deliver:policy", lambda: _record_policy(context, best))
-    if not best.rollout or not context.card.has_video:
+    best = deliver_policy(context, work)
+    if best is None or not best.rollout or not context.card.has_video:
         return
     try:
         # The policy is the result; a video can be rendered later, so it fails no session (decision 0053).
@@ -43,9 +39,43 @@ def deliver(context: SessionContext, work: MethodSession) -> None:
         )
 
 
-def _record_policy(context: SessionContext, best: Deliverable) -> None:
-    context.store.update(v1.Session(best_policy=best.policy), ["best_policy"])
-    _emit_artifact(context, best, best.policy, "policy")
+def deliver_policy(context: SessionContext, work: MethodSession) -> Deliverable | None:
+    """Record the best policy in the session, also in one that is cancelled; return it."""
+
+    def choose() -> Json:
+        deliverable = work.deliverable()
+        return None if deliverable is None else asdict(deliverable)
+
+    chosen = context.step("deliver:choose", choose, final=True)
+    if chosen is None:
+        return None
+    best = Deliverable(**chosen)
+
+    def record() -> None:
+        record_policy(context, best)
+        _emit_artifact(context, best, best.policy, "policy")
+
+    context.step("deliver:policy", record, final=True)
+    return best
+
+
+def record_policy(context: SessionContext, best: Deliverable) -> None:
+    """Record the best policy so far in the session, and where it is from. In a step."""
+    iteration = resource_names.iteration_name(context.session, best.iteration)
+    origin = v1.PolicyOrigin(
+        iteration=iteration,
+        member=best.member,
+        env_step=best.env_step,
+        rollout=best.rollout,
+        interrupted=best.interrupted,
+    )
+    session = context.store.get()
+    if best.score is not None:
+        origin.score = best.score
+    elif session.best_iteration == iteration and session.HasField("best_score"):
+        origin.score = session.best_score
+    changes = v1.Session(best_policy=best.policy, policy_origin=origin)
+    context.store.update(changes, ["best_policy", "policy_origin"])
 
 
 def _render(context: SessionContext, best: Deliverable) -> None:

@@ -15,7 +15,7 @@ from dressage_orchestrator import metrics
 from dressage_orchestrator.database.store import Ending
 from dressage_orchestrator.lifecycle import cost_reconciliation, steering
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
-from dressage_orchestrator.lifecycle.delivery import deliver
+from dressage_orchestrator.lifecycle.delivery import deliver, deliver_policy, record_policy
 from dressage_orchestrator.lifecycle.method import EvaluationResult, Method, MethodSession, Proposal
 from dressage_orchestrator.lifecycle.outcome import BUDGETS, Cancelled, Exhausted, Outcome
 
@@ -52,19 +52,27 @@ def _begin(context: SessionContext) -> None:
 def _run(context: SessionContext, method: Method) -> Outcome:
     work = method.open(context)
     try:
-        outcome = _iterate(context, method, work)
+        outcome = _conclude(context, work, _iterate_to_end(context, method, work))
+    except Cancelled:
+        _deliver_after_cancel(context, work)
+        raise
+    deliver(context, work)
+    return outcome
+
+
+def _iterate_to_end(context: SessionContext, method: Method, work: MethodSession) -> Outcome:
+    """Iterate until the session passes, or a limit ends it."""
+    try:
+        return _iterate(context, method, work)
     except Exhausted as exhausted:
         if exhausted.reason in BUDGETS:
             metrics.BUDGET_EXHAUSTED.labels(BUDGETS[exhausted.reason]).inc()
-        outcome = _exhaustion_outcome(context, exhausted)
+        return _exhaustion_outcome(context, exhausted)
     except Cancelled:
         raise
     except Exception:  # `run_session` distinguishes domain errors and internal errors
         _deliver_after_failure(context, work)
         raise
-    outcome = _conclude(context, work, outcome)
-    deliver(context, work)
-    return outcome
 
 
 def _conclude(context: SessionContext, work: MethodSession, outcome: Outcome) -> Outcome:
@@ -88,7 +96,7 @@ def _iterate(context: SessionContext, method: Method, work: MethodSession) -> Ou
     for number in range(first, last + 1):
         enter(context, number, v1.PHASE_PROPOSE)
         evaluated = _evaluate(context, number, work, _propose(context, number, work))
-        _finish(context, method, number, passed=evaluated.passed)
+        _finish(context, method, work, number, passed=evaluated.passed)
         if evaluated.passed:
             return Outcome(v1.SESSION_STATE_SUCCEEDED)
     used = "the only iteration is" if last == 1 else f"all {last} iterations are"
@@ -154,9 +162,13 @@ def _emit_score(context: SessionContext, number: int, evaluated: EvaluationResul
     context.effect(name, lambda: context.store.emit(ev.Event(scored=scored), iteration=number, key=name))
 
 
-def _finish(context: SessionContext, method: Method, number: int, *, passed: bool) -> None:
+def _finish(context: SessionContext, method: Method, work: MethodSession, number: int, *, passed: bool) -> None:
     def finish() -> None:
         context.store.finish_iteration(number, passed=passed)
+        # Not of methods with many short iterations: they have no policy before their report.
+        best = None if context.joins_effects else work.deliverable()
+        if best is not None:
+            record_policy(context, best)
         if context.store.mark(f"finished/{number}"):
             metrics.ITERATIONS.labels(method.name, "passed" if passed else "judged_too_low").inc()
 
@@ -175,8 +187,16 @@ def _exhaustion_outcome(context: SessionContext, exhausted: Exhausted) -> Outcom
     return Outcome(v1.SESSION_STATE_EXHAUSTED, exhausted.message, exhausted.reason)
 
 
+def _deliver_after_cancel(context: SessionContext, work: MethodSession) -> None:
+    """Record the best policy so far of a cancelled session, without a video: the caller waits for the end."""
+    try:
+        deliver_policy(context, work)
+    except DressageError as error:
+        context.log.warning("nothing is delivered", reason=error.reason, message=error.message)
+
+
 def _deliver_after_failure(context: SessionContext, work: MethodSession) -> None:
-    """Deliver the best policy of earlier iterations although the session fails."""
+    """Deliver the best policy so far although the session fails."""
     try:
         work.conclude()
         deliver(context, work)

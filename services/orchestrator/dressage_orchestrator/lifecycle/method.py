@@ -155,6 +155,8 @@ class Deliverable:
     :param member: full name of its member; empty for none.
     :param rollout: artifact of the rollout to render; empty for none.
     :param env_step: environment steps of its training.
+    :param score: its own score; None: that of the session, if the iteration is the best one.
+    :param interrupted: whether it is a checkpoint of an iteration that has not finished.
     """
 
     iteration: int
@@ -162,6 +164,8 @@ class Deliverable:
     member: str = ""
     rollout: str = ""
     env_step: int = 0
+    score: float | None = None
+    interrupted: bool = False
 
 
 class MethodSession(Protocol):

@@ -101,6 +101,23 @@ export function scoreText(value: number, method: string): string {
   return method === 'reward' ? value.toFixed(2) : short(value)
 }
 
+const INTERRUPTED: Partial<Record<SessionState, string>> = {
+  [SessionState.CANCELLED]: 'was cancelled',
+  [SessionState.FAILED]: 'failed',
+  [SessionState.RUNNING]: 'has not ended',
+}
+
+/** Where the best policy is from, and whether its session ended by itself. */
+export function originText(session: Session): string {
+  const origin = session.policyOrigin
+  if (origin === undefined) return ''
+  const parts = [`iteration ${origin.iteration.split('/').pop()}`]
+  if (origin.member !== '') parts.push(`${origin.member.split('/').pop()}, ${origin.interrupted ? 'checkpoint at ' : ''}${Number(origin.envStep).toLocaleString('en')} steps`)
+  parts.push(origin.score === undefined ? 'not judged' : `score ${scoreText(origin.score, session.method)}`)
+  const state = INTERRUPTED[session.state]
+  return parts.join(', ') + (state ? `; the session ${state}` : '')
+}
+
 /** Where a search scores its candidates, and where it confirms one of them; only the second score decides. */
 const SCORED_ON: Record<string, [string, string]> = {
   program: ['search states', 'report states'],

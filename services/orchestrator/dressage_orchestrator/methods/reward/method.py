@@ -9,13 +9,11 @@ from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError, InvalidArgument
 from dressage.sandbox.machine import Machine
-from dressage.statistics import mean
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from dressage_orchestrator import resource_names
 from dressage_orchestrator.clients import JudgeClient
-from dressage_orchestrator.lifecycle import aggregate
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.lifecycle.loop import enter
 from dressage_orchestrator.lifecycle.method import (
@@ -40,6 +38,7 @@ from dressage_orchestrator.methods.reward import (
     training,
     warm_starts,
 )
+from dressage_orchestrator.methods.reward.best_policy import best_policy
 from dressage_orchestrator.methods.reward.code import Code, findings_line, pass_check, repair_code
 from dressage_orchestrator.methods.reward.history import trainings
 from dressage_orchestrator.methods.reward.screening import prescreen
@@ -286,21 +285,8 @@ class RewardSession:
         """Return None: the best iteration is confirmed when it passes, and has no other final score."""
 
     def deliverable(self) -> Deliverable | None:
-        """Return the best iteration's member with the best judgment."""
-        session = self._context.store.get()
-        if not session.best_iteration:
-            return None
-        number = resource_names.parse_iteration(session.best_iteration)[1]
-        iteration = self._context.store.iteration(number)
-        trained = trainings(iteration)
-        members = self._context.store.members(trained[-1]) if trained else []
-        best_config = iteration.reward.best_config
-        member = best_member([m for m in members if not best_config or m.config == best_config])
-        if member is None:
-            return None
-        last = aggregate.deciding(member)
-        rollout = next((entry.artifact for entry in last.rollouts if entry.label == "median"), "")
-        return Deliverable(number, member.policy, member.name, rollout, last.env_step)
+        """Return the best judged policy, also of an iteration that has not finished."""
+        return best_policy(self._context.store, self._context.engine.store)
 
     def _settle(self, number: int, reward: Code, report: judge_pb.CheckResponse, tries: int) -> None:
         """Record a reward that passed its check as the iteration's proposal, and write its files."""
@@ -334,17 +320,6 @@ class RewardSession:
             context.put_json(number, "proposal.json", proposal_json(iteration))
 
         context.step(f"settle:{number}:{tries}:{reward.version}", settle)
-
-
-def best_member(members: list[v1.Member]) -> v1.Member | None:
-    """Return the member with a policy and the best judgment; of equals, or unjudged ones, the one with the best return."""
-
-    def rank(member: v1.Member) -> tuple[float, float]:
-        last = aggregate.deciding(member)
-        returns = last.returns if member.HasField("judgment") else last.proposed_returns or last.returns
-        return (member.judgment.score if member.HasField("judgment") else 0.0, mean(returns))
-
-    return max((member for member in members if member.policy), key=rank, default=None)
 
 
 def proposal_json(iteration: v1.Iteration) -> Json:

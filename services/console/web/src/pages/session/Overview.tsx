@@ -6,7 +6,7 @@ import { Link } from '@tanstack/react-router'
 import { artifactUrl } from '../../api/clients'
 import { Chart, Legend, useColors } from '../../components/Chart'
 import { Panel, Plain } from '../../components/basics'
-import { clock, isOver, phaseName, score, scoreText } from '../../lib/format'
+import { clock, isOver, originText, phaseName, score, scoreText } from '../../lib/format'
 import { linesOf, metricTitle } from './Curves'
 import { useIterations } from './data'
 import { Criteria } from './JudgmentTab'
@@ -25,28 +25,32 @@ export function Overview({ name, session, live, iteration }: TabProps) {
   const members = [...(at?.members.values() ?? [])]
   const warnings = live.session.warnings.filter((warning) => warning.iteration === iteration || warning.iteration === 0)
   const search = at?.search
+  const file = session.policyOrigin?.interrupted ? 'policy.safetensors' : 'policy.onnx'
   const scored = (iterations.data ?? []).filter((row) => row.score !== undefined)
   return (
     <Grid gap="md">
       <Grid.Col span={{ base: 12, md: 7 }}>
         <Stack>
-          {session.bestVideo !== '' && (
+          {(session.bestPolicy !== '' || session.bestVideo !== '') && (
             <Panel
               title="Best policy"
               right={
                 <Group gap="xs">
-                  <Anchor size="xs" href={artifactUrl(session.bestVideo, true)} download>
-                    video
-                  </Anchor>
-                  {session.bestPolicy !== '' && (
-                    <Button component="a" size="compact-xs" variant="light" href={artifactUrl(`${session.bestPolicy}/policy.onnx`, true)} leftSection={<IconDownload size={13} />}>
-                      policy.onnx
+                  {session.bestVideo !== '' && (
+                    <Anchor size="xs" href={artifactUrl(session.bestVideo, true)} download>
+                      video
+                    </Anchor>
+                  )}
+                  {session.bestPolicy !== '' && (session.method === 'reward' || session.bestVideo !== '') && (
+                    <Button component="a" size="compact-xs" variant="light" href={artifactUrl(`${session.bestPolicy}/${file}`, true)} leftSection={<IconDownload size={13} />}>
+                      {file}
                     </Button>
                   )}
                 </Group>
               }
             >
-              <video src={artifactUrl(session.bestVideo)} controls loop muted playsInline preload="metadata" aria-label="Video of the best policy" />
+              {session.bestVideo !== '' && <video src={artifactUrl(session.bestVideo)} controls loop muted playsInline preload="metadata" aria-label="Video of the best policy" />}
+              <Text size="sm">{originText(session)}</Text>
             </Panel>
           )}
           {(metrics.length > 0 || (search?.x.length ?? 0) > 0) && (
