@@ -162,15 +162,8 @@ class Trainer:
         if "open=" in source:
             self.train_open(task)
             return
-        if "# gradual" in source:
-            self.evaluate_marks(task, number(source, "curve", 0.0))
-            while not self.received["assignment"] and not Path(os.environ.get("DRESSAGE_TRAINER_GO", "/go")).exists():
-                self.report(progress=progress(task.members[0].id, task.steps_per_member // 2))
-                time.sleep(0.05)
-            if self.received["assignment"]:
-                self.assignment = self.received["assignment"].popleft().assignment
-                self.end_early(self.assignment.train)
-                return
+        if "# gradual" in source and self.train_gradually(task):
+            return
         self.evaluate_half(task)
         for member in task.members if "# dies" not in source else ():
             self.train_member(member.id, task, score)
@@ -181,6 +174,20 @@ class Trainer:
             self.fail(*CAUSES["# wild"])
         else:
             self.done(train=work.TrainResult(env_steps=task.steps_per_member))
+
+    def train_gradually(self, task: work.TrainAssignment) -> bool:
+        """Evaluates all members at each mark; whether the training then ended early or was cancelled."""
+        self.evaluate_marks(task, number(task.reward_source, "curve", 0.0))
+        while not self.received["assignment"] and not Path(os.environ.get("DRESSAGE_TRAINER_GO", "/go")).exists():
+            self.report(progress=progress(task.members[0].id, task.steps_per_member // 2))
+            if self.cancelled:
+                return True
+            time.sleep(0.05)
+        if not self.received["assignment"]:
+            return False
+        self.assignment = self.received["assignment"].popleft().assignment
+        self.end_early(self.assignment.train)
+        return True
 
     def evaluate_half(self, task: work.TrainAssignment) -> None:
         """Evaluates all members at half of the steps, if a score there is asked for."""
