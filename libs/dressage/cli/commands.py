@@ -400,6 +400,9 @@ def record(
 def gc(
     common: CommonOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Remove also what is refused because the database or the clock may be wrong.")
+    ] = False,
 ) -> None:
     """Remove deleted sessions after their grace period, and other data that the server no longer keeps.
 
@@ -407,7 +410,7 @@ def gc(
     """
     from dressage.cli import garbage
 
-    garbage.collect(common.server(), dry_run=dry_run, as_json=common.as_json)
+    garbage.collect(common.server(), dry_run=dry_run, force=force, as_json=common.as_json)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,7 +1,7 @@
 """`dressage doctor`: checks what is installed, what works, what is missing and how to get it.
 
 Every check tries the component: it reads the version of a package, renders with EGL in a child process, queries the kernel for
-sandbox features. API keys are listed by name, without their values.
+sandbox features, reads the databases. API keys are listed by name, without their values.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata, util
 from pathlib import Path
 
@@ -24,6 +27,10 @@ _LOCAL = install_command("local")
 _SB3 = f"{install_command('sb3')} (optional)"
 _FREE_BYTES = 5 * 10**9
 _SECONDS = 60.0
+_LOCK_SECONDS = 5.0
+_RESTORE = (
+    "stop the server, keep a copy of the data folder, and restore a backup, or salvage the file with `sqlite3 FILE .recover`"
+)
 
 KEYS = (
     "OPENAI_API_KEY",
@@ -90,6 +97,8 @@ def examine(data_dir: Path, environ: Mapping[str, str]) -> list[Finding]:
         _cores,
         lambda: _server(data_dir),
     ]
+    if not environ.get("DRESSAGE_ORCHESTRATOR_DATABASE_URL"):
+        checks += [partial(_database, data_dir, name) for name in ("dressage.db", "workflows.db")]
     return [_run_check(check) for check in checks]
 
 
@@ -171,6 +180,26 @@ def _disk(data_dir: Path) -> Finding:
     writable = os.access(folder, os.W_OK)
     text = f"{free / 1e9:.1f} GB free at {data_dir}" + ("" if writable else ", not writable")
     return Finding("disk", text, free >= _FREE_BYTES and writable, "free disk space, or choose another --data-dir")
+
+
+def _database(data_dir: Path, name: str) -> Finding:
+    """Read the whole file, without a change; a server may use it meanwhile."""
+    path = data_dir / name
+    size = path.stat().st_size if path.exists() else None
+    with_sessions = next((data_dir / "artifacts" / "sessions").glob("*"), None) is not None
+    if not size:
+        if not with_sessions:
+            return Finding(name, "none yet", works=True)
+        status = "missing" if size is None else "empty"
+        return Finding(name, f"{status}, although the folder has artifacts of sessions", works=False, remedy=_RESTORE)
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_LOCK_SECONDS)) as connection:
+            problems = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
+    except sqlite3.Error as error:
+        problems = [str(error)]
+    if problems == ["ok"]:
+        return Finding(name, f"sound, {size / 1e6:.1f} MB", works=True)
+    return Finding(name, "damaged: " + " ".join("; ".join(problems).split())[:200], works=False, remedy=_RESTORE)
 
 
 def _cores() -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,21 +40,27 @@ class _Total:
         self.rows += part.rows
 
 
-def collect(server: ServerOptions, *, dry_run: bool, as_json: bool) -> None:
-    """Remove garbage, or show what would be removed."""
+def collect(server: ServerOptions, *, dry_run: bool, as_json: bool, force: bool = False) -> None:
+    """Remove garbage, or show what would be removed, and what is refused.
+
+    :param force: remove also what is refused.
+    """
 
     async def work(connection: Connection) -> _Collection:
-        parts = [part async for part in connection.client.collect_garbage(validate_only=dry_run)]
+        answers = [part async for part in connection.client.collect_garbage(validate_only=dry_run, force=force)]
+        parts = [part for part in answers if not part.refusal]
         removed = {part.name for part in parts if part.kind == pb.GARBAGE_KIND_DELETED_SESSION}
         listed = connection.client.list_sessions(show_deleted=True, page_size=1000)
         waiting = [entry async for entry in listed if entry.HasField("delete_time") and entry.name not in removed]
-        return _Collection(parts, sorted(waiting, key=lambda entry: entry.purge_time.ToMicroseconds()))
+        waiting.sort(key=lambda entry: entry.purge_time.ToMicroseconds())
+        return _Collection(parts, waiting, [part for part in answers if part.refusal])
 
     collected = execute(server, work, start="records" if dry_run else "own")
     if as_json:
         parts = [output.message_dict(part) for part in collected.parts]
         waiting = [{"name": entry.name, "purge_time": _day(entry)} for entry in collected.waiting]
-        output.print_json({"dry_run": dry_run, "removed": parts, "kept": waiting})
+        refused = [output.message_dict(part) for part in collected.refused]
+        output.print_json({"dry_run": dry_run, "removed": parts, "kept": waiting, "refused": refused})
         return
     if not collected.parts:
         print("nothing to remove")
@@ -63,6 +69,9 @@ def collect(server: ServerOptions, *, dry_run: bool, as_json: bool) -> None:
         # Rows are counted as they are deleted.
         columns = ("what", "number", "artifacts", "bytes", "rows")[: 4 if dry_run else 5]
         output.print_table(columns, [row[: len(columns)] for row in _rows(collected.parts)], empty="nothing")
+    for reason, count in Counter(part.refusal for part in collected.refused).items():
+        of = quantity(count, "session") if any(part.name for part in collected.refused) else "everything"
+        print(f"\nnot removed, {of}: {reason}")
     if collected.waiting:
         first, count = collected.waiting[0], quantity(len(collected.waiting), "deleted session")
         verb = "is" if len(collected.waiting) == 1 else "are"
@@ -73,10 +82,15 @@ def collect(server: ServerOptions, *, dry_run: bool, as_json: bool) -> None:
 
 @dataclass(frozen=True)
 class _Collection:
-    """What is removed, and deleted sessions whose grace period has not ended, the first to be removed at the beginning."""
+    """What is removed.
+
+    :param waiting: deleted sessions whose grace period has not ended, the first to be removed at the beginning.
+    :param refused: what is not removed, because the database or the clock may be wrong.
+    """
 
     parts: list[pb.CollectGarbageResponse]
     waiting: list[session_pb2.Session]
+    refused: list[pb.CollectGarbageResponse]
 
 
 def _day(session: session_pb2.Session) -> str:

@@ -17,6 +17,7 @@ import typer
 from dressage.cli import commands, output, programs, resources, runs, sessions
 from dressage.errors import DressageError, FailedPrecondition, InvalidArgument
 from dressage.installation import install_command
+from dressage.machine_errors import machine_error
 from dressage.places import FOLDERS
 from dressage.sdk.argument_names import CLIENT
 from dressage.terminal import PrintableStream
@@ -103,7 +104,11 @@ def _invoke(arguments: Sequence[str]) -> int:
             return output.fail_usage(error, as_json=as_json)
         if _debugging():
             raise
-        output.fail_unexpected(error, as_json=as_json)
+        converted = machine_error(error)
+        if converted is not None:
+            output.fail(converted, as_json=as_json)
+        else:
+            output.fail_unexpected(error, as_json=as_json)
         return 1
     finally:
         for variable in unset:  # a command set it, see `options.DataDir`

@@ -480,13 +480,14 @@ class AsyncClient:
     # -- maintenance ------------------------------------------------------------------------------------------
 
     async def collect_garbage(
-        self, *, validate_only: bool = False
+        self, *, validate_only: bool = False, force: bool = False
     ) -> AsyncIterator[maintenance_pb.CollectGarbageResponse]:
         """Removes what the server's retention settings no longer keep; each part once it is removed.
 
         :param validate_only: report what would be removed, and remove nothing.
+        :param force: remove also what is refused because the database or the clock may be wrong.
         """
-        request = maintenance_pb.CollectGarbageRequest(validate_only=validate_only)
+        request = maintenance_pb.CollectGarbageRequest(validate_only=validate_only, force=force)
         async for response in self._caller.renewed_stream(self._maintenance.CollectGarbage, lambda: request):
             yield response
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dressage.api.internal.v1 import agent_service_pb2 as agent_pb
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import InvalidArgument
+from dressage.serving.model_names import EXPECTED, is_model_name
 
 TEMPLATE = "template/v1"
 """The built-in author."""
@@ -54,10 +55,13 @@ def models_of(spec: v1.SessionSpec) -> list[v1.RoleModel]:
 
 
 def check(spec: v1.SessionSpec) -> None:
-    """Refuse unknown roles.
+    """Refuse unknown roles, and names of models that are none, such as addresses.
 
     :raises InvalidArgument: naming the entry.
     """
+    for field, model in (("spec.model", spec.model), *(("spec.roles", entry.model) for entry in spec.roles.values())):
+        if model and not is_model_name(model):
+            raise InvalidArgument(field=field, value=model, expected=EXPECTED)
     for name in spec.roles:
         if name not in NAMES:
             raise InvalidArgument(field="spec.roles", value=name, expected=f"roles among {', '.join(NAMES)}")

@@ -2,7 +2,7 @@
 
 Each removal is repeatable and ends with its rows, so that a crash in between is continued by the next run. A session is removed
 only after it was claimed, from when on it cannot be undeleted. Artifacts stay while a message of a kept session or benchmark
-contains a key of them.
+contains a key of them, and where `evidence` cannot exclude that the database or the clock is wrong.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import structlog
 from dressage.api.v1 import maintenance_service_pb2 as pb
@@ -20,7 +21,7 @@ from dressage.api.v1 import session_pb2 as v1
 from dressage.artifacts import ArtifactStore
 from dressage.errors import DressageError
 
-from dressage_orchestrator import resource_names
+from dressage_orchestrator import evidence, resource_names
 from dressage_orchestrator.clock import DAY, micros
 from dressage_orchestrator.database import benchmarks, executors, retention, sessions
 from dressage_orchestrator.database.engine import Database, Transaction
@@ -42,6 +43,7 @@ class Policy:
     """How many days what is kept; see the settings ``retention_*``.
 
     :param ended: None: ended sessions are never deleted.
+    :param gap: days without a server after which the clock counts as set forward; None: any number.
     """
 
     deleted: float
@@ -50,6 +52,7 @@ class Policy:
     events: float
     requests: float
     unreferenced: float
+    gap: float | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Policy:
@@ -61,6 +64,7 @@ class Policy:
             events=settings.retention_events_days,
             requests=settings.retention_request_days,
             unreferenced=settings.retention_unreferenced_days,
+            gap=settings.retention_gap_days or None,
         )
 
 
@@ -105,6 +109,9 @@ class Retention:
     async def _collect_all(self) -> None:
         parts = self.collect(validate_only=False)
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            if part.refusal:
+                self._log.warning("not removed", name=part.name, artifacts=part.artifacts, reason=part.refusal)
+                continue
             self._log.info(
                 "removed", kind=pb.GarbageKind.Name(part.kind), name=part.name, artifacts=part.artifacts, rows=part.rows
             )
@@ -112,25 +119,36 @@ class Retention:
     def begin(self, executor: str, interval: float) -> bool:
         """Begin a periodic collection, if it is due and no other server collects."""
         with self._database.begin() as tx:
+            if not evidence.clock_problem(tx, self._policy.gap):
+                evidence.record_clock(tx)
             return executors.begin_turn(tx, _LEASE, executor, seconds=interval)
 
-    def collect(self, *, validate_only: bool) -> Iterator[pb.CollectGarbageResponse]:
+    def collect(self, *, validate_only: bool, force: bool = False) -> Iterator[pb.CollectGarbageResponse]:
         """Remove garbage, and yield each part once it is removed.
 
         A failure of one part does not prevent the others.
 
         :param validate_only: remove nothing, and yield what would be removed.
+        :param force: remove also what would be refused because the database or the clock may be wrong.
         :raises DressageError: at the end, the first failure.
         """
         failures: list[DressageError] = []
         if not validate_only:
             self._workflows.check_launched()
+        with self._database.read() as tx:
+            problem = evidence.clock_problem(tx, self._policy.gap)
+        if problem and not force:
+            yield pb.CollectGarbageResponse(refusal=problem)
+            return
+        if problem and not validate_only:
+            with self._database.begin() as tx:
+                evidence.record_clock(tx)
         for parts in (
             self._ended_sessions,
             self._deleted_sessions,
             self._history,
             self._events,
-            self._artifacts,
+            partial(self._artifacts, force=force),
             self._benchmarks,
             self._request_ids,
             self._remains,
@@ -195,14 +213,14 @@ class Retention:
         part = _part(pb.GARBAGE_KIND_DELETED_SESSION, session)
         prefix = f"{resource_names.session_name(session)}/"
         if dry:
-            part.artifacts, part.bytes, _ = self._measure(prefix)
+            part.artifacts, part.bytes, *_ = self._measure(prefix)
             return part
         with self._database.begin() as tx:
             if not retention.claim(tx, session, due=self._is_due):
                 return None  # undeleted meanwhile
             runs = retention.run_names(tx, session)
         self._workflows.delete_history(session)
-        part.artifacts, part.bytes, _ = self._measure(prefix)
+        part.artifacts, part.bytes, *_ = self._measure(prefix)
         self._store.delete_prefix(prefix)
         self._delete_logs(runs)
         with self._database.begin() as tx:
@@ -251,24 +269,32 @@ class Retention:
                     part.rows = 0 if dry else remove(session)
                     yield part
 
-    def _artifacts(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
+    def _artifacts(
+        self, dry: bool, failures: list[DressageError], *, force: bool
+    ) -> Iterator[pb.CollectGarbageResponse]:
         """Remove artifacts of sessions that do not exist, if they are old and nothing refers to them."""
         oldest = self._moment(self._policy.unreferenced)
         names = [name for name in self._store.folders(_FOLDER) if _SESSION.match(name)]
+        missing: list[str] = []
         for start in range(0, len(names), _BATCH):
             batch = names[start : start + _BATCH]
-            missing = sorted(frozenset(batch) - self._existing(batch))
-            references = self._references(frozenset()) if missing else set()
-            for session in missing:
-                with self._collect_failure(failures, session):
-                    prefix = f"{_FOLDER}{session}/"
-                    part = _part(pb.GARBAGE_KIND_ARTIFACTS, session)
-                    part.artifacts, part.bytes, newest = self._measure(prefix)
-                    if session in references or newest >= oldest or not part.artifacts or self._existing([session]):
-                        continue
-                    if not dry:
-                        self._store.delete_prefix(prefix)
-                    yield part
+            missing += sorted(frozenset(batch) - self._existing(batch))
+        if not missing:
+            return
+        references = self._references(frozenset())
+        with self._database.read() as tx:
+            database = evidence.Evidence.of(tx, sessions=len(names), missing=len(missing))
+        for session in missing:
+            with self._collect_failure(failures, session):
+                prefix = f"{_FOLDER}{session}/"
+                part = _part(pb.GARBAGE_KIND_ARTIFACTS, session)
+                part.artifacts, part.bytes, first, newest = self._measure(prefix)
+                if session in references or newest >= oldest or not part.artifacts or self._existing([session]):
+                    continue
+                part.refusal = "" if force else database.problem(first)
+                if not dry and not part.refusal:
+                    self._store.delete_prefix(prefix)
+                yield part
 
     def _benchmarks(self, dry: bool, failures: list[DressageError]) -> Iterator[pb.CollectGarbageResponse]:
         with self._database.read() as tx:
@@ -333,13 +359,15 @@ class Retention:
             for run in runs:
                 launcher.delete_logs(run)
 
-    def _measure(self, prefix: str) -> tuple[int, int, datetime]:
-        """Return the number of artifacts with a prefix, their size in bytes, and when the newest was written."""
-        count, size, newest, after = 0, 0, datetime.min.replace(tzinfo=UTC), ""
+    def _measure(self, prefix: str) -> tuple[int, int, datetime, datetime]:
+        """Return the number of artifacts with a prefix, their size in bytes, and when the first and the newest were written."""
+        count, size, after = 0, 0, ""
+        first, newest = datetime.max.replace(tzinfo=UTC), datetime.min.replace(tzinfo=UTC)
         while page := self._store.page(prefix, after=after, limit=_PAGE):
             count, size, after = count + len(page), size + sum(info.size for info in page), page[-1].key
+            first = min(first, *(info.modified for info in page))
             newest = max(newest, *(info.modified for info in page))
-        return count, size, newest
+        return count, size, first, newest
 
     def _moment(self, days: float) -> datetime:
         return self._database.clock() - timedelta(days=days)

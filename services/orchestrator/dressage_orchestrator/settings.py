@@ -156,6 +156,13 @@ class Settings(ServingSettings):
     retention_unreferenced_days: float = Field(
         30.0, ge=1, le=36_500, description="age in days at which artifacts without a session are removed"
     )
+    retention_gap_days: float = Field(
+        7.0,
+        ge=0,
+        le=36_500,
+        description="days without a server after which nothing is removed until `dressage gc --force`, as the clock may be "
+        "wrong; 0: any number",
+    )
 
     @field_validator("run_deadline_seconds")
     @classmethod

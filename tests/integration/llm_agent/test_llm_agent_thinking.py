@@ -136,3 +136,22 @@ def test_only_allowed_endpoints_are_used_and_each_gets_its_own_key():
         assert refused.value.kind == "bad_request"
         described = asyncio.run(allowed.describe("openai/gpt-4.1", "http://elsewhere"))
         assert not described.configured and "is not allowed" in described.problem
+
+
+@pytest.mark.parametrize("name", ["oobabooga/{url}", "huggingface/{url}", "oobabooga/http:/responses//{host}"])
+def test_a_model_name_that_holds_an_address_reaches_no_server(name):
+    with ScriptedServer([Answer("reached")]) as server:
+        host = server.url.removeprefix("http://")
+        model = name.format(url=server.url.removesuffix("/v1"), host=host)
+        plain = LitellmProvider(deadline=30.0, redactor=Redactor([]))
+        with pytest.raises(ProviderFault, match="expected provider/model") as refused:
+            asyncio.run(plain.complete(CompletionRequest(model, (Message("user", "hello"),))))
+        assert refused.value.kind == "bad_request" and not server.requests
+        described = asyncio.run(plain.describe(model))
+        assert not described.configured and "expected provider/model" in described.problem
+
+
+@pytest.mark.parametrize("model", ["github_copilot/gpt-4", "chatgpt/gpt-5"])
+def test_providers_that_need_a_login_by_hand_are_refused(model):
+    described = asyncio.run(LitellmProvider(deadline=30.0, redactor=Redactor([])).describe(model))
+    assert not described.configured and "login" in described.problem

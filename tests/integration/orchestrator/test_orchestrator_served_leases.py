@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, STDOUT
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +20,8 @@ from dressage.api.internal.v1 import run_service_pb2_grpc as rpc
 from dressage.api.v1 import session_pb2 as v1
 from dressage.client import AsyncClient
 from dressage.errors import NotFound
+from dressage.serving import server as server_module
+from dressage_orchestrator.api import runs as runs_api
 from dressage_orchestrator.database import reports, sessions
 
 from tests.integration.orchestrator.lease_stack import InProcessTrainers, LeaseStack, latencies, milliseconds
@@ -63,6 +68,40 @@ async def test_a_deadline_in_mid_assignment_loses_nothing(tmp_path: Path) -> Non
         assert len(evaluated) == len(set(evaluated)) == 6
         log = next((tmp_path / "logs").glob("*.log")).read_text()
         assert "the deadline is near" in log and "begins at checkpoint 'checkpoints/5.safetensors'" in log
+
+
+def child_of(run: str) -> int:
+    """The process of a run's trainer."""
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            parent = entry.with_name("stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid() and run.encode() in entry.read_bytes():
+                return int(entry.parent.name)
+    raise AssertionError(f"no trainer of {run}")
+
+
+async def test_a_stopped_trainer_is_a_condition_of_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
+    options = [(name, 1000 if name in quick else value) for name, value in server_module._OPTIONS]
+    monkeypatch.setattr(server_module, "_OPTIONS", options)
+    monkeypatch.setattr(runs_api, "ABSENT_SECONDS", 1.0)
+    monkeypatch.setenv("DRESSAGE_TRAINER_GO", str(tmp_path / "go"))
+    async with LeaseStack(tmp_path) as stack:
+        stack.add_session("s")
+        name = await stack.train("s", "train", f"{GOOD}# slow")
+        await stack.until(lambda: stack.assignment(name).HasField("start_time") or None)
+        (run,) = stack.runs("s")
+        process = child_of(run.name)
+        os.kill(process, signal.SIGSTOP)
+        try:
+            (condition,) = await stack.until(lambda: list(stack.runs("s")[0].conditions) or None)
+        finally:
+            os.kill(process, signal.SIGCONT)
+        assert condition.type == "TRAINER_SILENT" and "has not answered" in condition.message
+        assert [event.reason for event in stack.events("s", "warning")] == ["TRAINER_SILENT"]
+        (tmp_path / "go").touch()  # the trainer dials again and continues
+        assert (await stack.ended(name)).state == v1.ASSIGNMENT_STATE_SUCCEEDED
+        assert [(run.attempt, len(run.conditions)) for run in stack.runs("s")] == [(1, 1)]
 
 
 async def test_a_lease_takes_assignments_of_all_kinds_one_after_another(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_deleted_session_leaves_nothing_after_its_grace(house: House) -> None:
     house.delete("gone")
     before = house.rows_of("gone")
     assert set(before) == {table.name for table in METADATA.tables.values()} - {
-        "benchmarks", "charges", "executors", "leases", "shared_secrets", "speeds"
+        "benchmarks", "charges", "executors", "leases", "shared_secrets", "speeds", "stamps"
     }  # fmt: skip
     assert ("DELETED_SESSION", "sessions/gone") not in house.collect(days=29, validate_only=True)
     assert ("DELETED_SESSION", "sessions/gone") in house.collect(days=31, validate_only=True)
@@ -257,7 +257,7 @@ NAMES = ["a", "a-b", "ab", "b", "c1"]
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a database without rows, because its migrations take longer than an example."""
     path = tmp_path_factory.mktemp("empty") / "d.db"
-    Database(sqlite_url(path)).close()
+    Database(sqlite_url(path), clock=Hand(START)).close()
     return path
 
 

@@ -82,6 +82,14 @@ class Provider:
         return asyncio.run(waits)
 
 
+@pytest.mark.parametrize("model", ["oobabooga/http://10.0.0.1", "huggingface/https://x", "a//b", "judge=a/http://x"])
+def test_a_model_name_with_an_address_is_refused(model):
+    values = [model] if "=" not in model else ["a", model]
+    with pytest.raises(InvalidArgument, match="without an address") as refused:
+        models.check(options(model=values))
+    assert refused.value.message.startswith("spec.roles" if "=" in model else "spec.model")
+
+
 def down(count: int) -> list[DressageError]:
     return [Unavailable("down", reason="LLM_UNAVAILABLE") for _ in range(count)]
 

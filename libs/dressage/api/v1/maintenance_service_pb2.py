@@ -24,19 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%dressage/v1/maintenance_service.proto\x12\x0b\x64ressage.v1\".\n\x15\x43ollectGarbageRequest\x12\x15\n\rvalidate_only\x18\x01 \x01(\x08\"~\n\x16\x43ollectGarbageResponse\x12&\n\x04kind\x18\x01 \x01(\x0e\x32\x18.dressage.v1.GarbageKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tartifacts\x18\x03 \x01(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x0c\n\x04rows\x18\x05 \x01(\x03*\x9b\x02\n\x0bGarbageKind\x12\x1c\n\x18GARBAGE_KIND_UNSPECIFIED\x10\x00\x12\x1e\n\x1aGARBAGE_KIND_ENDED_SESSION\x10\x01\x12 \n\x1cGARBAGE_KIND_DELETED_SESSION\x10\x02\x12\x18\n\x14GARBAGE_KIND_HISTORY\x10\x03\x12\x17\n\x13GARBAGE_KIND_EVENTS\x10\x04\x12\x1a\n\x16GARBAGE_KIND_ARTIFACTS\x10\x05\x12\x1a\n\x16GARBAGE_KIND_BENCHMARK\x10\x06\x12\x1c\n\x18GARBAGE_KIND_REQUEST_IDS\x10\x07\x12#\n\x1fGARBAGE_KIND_INTERRUPTED_WRITES\x10\x08\x32q\n\x12MaintenanceService\x12[\n\x0e\x43ollectGarbage\x12\".dressage.v1.CollectGarbageRequest\x1a#.dressage.v1.CollectGarbageResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%dressage/v1/maintenance_service.proto\x12\x0b\x64ressage.v1\"=\n\x15\x43ollectGarbageRequest\x12\x15\n\rvalidate_only\x18\x01 \x01(\x08\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x8f\x01\n\x16\x43ollectGarbageResponse\x12&\n\x04kind\x18\x01 \x01(\x0e\x32\x18.dressage.v1.GarbageKind\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tartifacts\x18\x03 \x01(\x03\x12\r\n\x05\x62ytes\x18\x04 \x01(\x03\x12\x0c\n\x04rows\x18\x05 \x01(\x03\x12\x0f\n\x07refusal\x18\x06 \x01(\t*\x9b\x02\n\x0bGarbageKind\x12\x1c\n\x18GARBAGE_KIND_UNSPECIFIED\x10\x00\x12\x1e\n\x1aGARBAGE_KIND_ENDED_SESSION\x10\x01\x12 \n\x1cGARBAGE_KIND_DELETED_SESSION\x10\x02\x12\x18\n\x14GARBAGE_KIND_HISTORY\x10\x03\x12\x17\n\x13GARBAGE_KIND_EVENTS\x10\x04\x12\x1a\n\x16GARBAGE_KIND_ARTIFACTS\x10\x05\x12\x1a\n\x16GARBAGE_KIND_BENCHMARK\x10\x06\x12\x1c\n\x18GARBAGE_KIND_REQUEST_IDS\x10\x07\x12#\n\x1fGARBAGE_KIND_INTERRUPTED_WRITES\x10\x08\x32q\n\x12MaintenanceService\x12[\n\x0e\x43ollectGarbage\x12\".dressage.v1.CollectGarbageRequest\x1a#.dressage.v1.CollectGarbageResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'dressage.api.v1.maintenance_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GARBAGEKIND']._serialized_start=231
-  _globals['_GARBAGEKIND']._serialized_end=514
+  _globals['_GARBAGEKIND']._serialized_start=264
+  _globals['_GARBAGEKIND']._serialized_end=547
   _globals['_COLLECTGARBAGEREQUEST']._serialized_start=54
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=100
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=102
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=228
-  _globals['_MAINTENANCESERVICE']._serialized_start=516
-  _globals['_MAINTENANCESERVICE']._serialized_end=629
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=115
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=118
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=261
+  _globals['_MAINTENANCESERVICE']._serialized_start=549
+  _globals['_MAINTENANCESERVICE']._serialized_end=662
 # @@protoc_insertion_point(module_scope)

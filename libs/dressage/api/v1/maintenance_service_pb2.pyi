@@ -72,14 +72,18 @@ class CollectGarbageRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VALIDATE_ONLY_FIELD_NUMBER: builtins.int
+    FORCE_FIELD_NUMBER: builtins.int
     validate_only: builtins.bool
     """Whether to report what would be removed, and to remove nothing (AIP-163)."""
+    force: builtins.bool
+    """Whether to remove also what is refused because the database or the clock may be wrong; see `refusal`."""
     def __init__(
         self,
         *,
         validate_only: builtins.bool = ...,
+        force: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["validate_only", b"validate_only"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["force", b"force", "validate_only", b"validate_only"]) -> None: ...
 
 Global___CollectGarbageRequest: typing_extensions.TypeAlias = CollectGarbageRequest
 
@@ -94,6 +98,7 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     ARTIFACTS_FIELD_NUMBER: builtins.int
     BYTES_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
+    REFUSAL_FIELD_NUMBER: builtins.int
     kind: Global___GarbageKind.ValueType
     """Its kind."""
     name: builtins.str
@@ -104,6 +109,8 @@ class CollectGarbageResponse(google.protobuf.message.Message):
     """Their size in bytes; 0 where it is not counted."""
     rows: builtins.int
     """Number of rows of the database, without those of workflows; 0 with `validate_only`, except for request ids."""
+    refusal: builtins.str
+    """Why it is not removed, because the database or the clock may be wrong; empty: it is. Without a kind it applies to everything."""
     def __init__(
         self,
         *,
@@ -112,7 +119,8 @@ class CollectGarbageResponse(google.protobuf.message.Message):
         artifacts: builtins.int = ...,
         bytes: builtins.int = ...,
         rows: builtins.int = ...,
+        refusal: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["artifacts", b"artifacts", "bytes", b"bytes", "kind", b"kind", "name", b"name", "rows", b"rows"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["artifacts", b"artifacts", "bytes", b"bytes", "kind", b"kind", "name", b"name", "refusal", b"refusal", "rows", b"rows"]) -> None: ...
 
 Global___CollectGarbageResponse: typing_extensions.TypeAlias = CollectGarbageResponse

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dressage.parsing import ONE_PARSER
+from dressage.serving.model_names import EXPECTED, is_model_name
 
 from dressage_llm_agent.provider import signatures
 from dressage_llm_agent.provider.base import (
@@ -87,6 +88,8 @@ class LitellmProvider:
     async def complete(self, request: CompletionRequest) -> Reply:
         """Send one request once; see `Provider`."""
         litellm = await _module()
+        if problem := _name_problem(litellm, request.model):
+            raise ProviderFault("bad_request", problem)
         arguments = self._arguments(request, litellm) | thinking_arguments(litellm, request.model, request.thinking)
         try:
             # litellm's own timeout bounds each read; ours bounds the whole.
@@ -102,12 +105,10 @@ class LitellmProvider:
     async def describe(self, model: str, api_base: str = "") -> ModelDescription:
         """Return price and configuration from litellm's local tables."""
         litellm = await _module()
-        try:
-            litellm.get_llm_provider(model)
-            key = self._endpoint(api_base, litellm, model)[1]
-        except litellm.exceptions.BadRequestError:
-            problem = f"model: litellm supports no model {model!r}; expected provider/model"
+        if problem := _name_problem(litellm, model):
             return ModelDescription(model, language_model=True, configured=False, problem=problem)
+        try:
+            key = self._endpoint(api_base, litellm, model)[1]
         except ProviderFault as fault:
             return ModelDescription(model, language_model=True, configured=False, problem=fault.message)
         input_price, output_price = _prices(litellm, model)
@@ -187,6 +188,25 @@ class LitellmProvider:
         details = " ".join(self._redactor.redact(str(error)).split())[:_SHOWN_ERROR]
         headers = getattr(error, "litellm_response_headers", None) or {}
         return ProviderFault(kind, f"the provider failed: {details}", retry_after=_seconds(headers))
+
+
+def _name_problem(litellm: Any, model: str) -> str:
+    """Why a model of this name may not be called; empty: it may.
+
+    litellm takes the addresses of some providers from the name, so a name that came with a session must hold none.
+    """
+    if not is_model_name(model):
+        return f"model: invalid name {model!r}; expected {EXPECTED}"
+    # litellm would ask for a login at a terminal before it answers, and hold the event loop meanwhile.
+    if litellm.constants.PROVIDERS_THAT_AUTHENTICATE_ON_PROVIDER_INFO & set(model.split("/")[:-1]):
+        return f"model: {model!r} needs a login at a terminal; expected a provider with an API key"
+    try:
+        provider = litellm.get_llm_provider(model)[1]
+    except litellm.exceptions.BadRequestError:
+        provider = ""
+    if not provider:
+        return f"model: litellm supports no model {model!r}; expected provider/model"
+    return ""
 
 
 async def _module() -> Any:

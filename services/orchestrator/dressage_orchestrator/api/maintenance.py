@@ -20,6 +20,6 @@ class MaintenanceServicer:
     async def CollectGarbage(
         self, request: pb.CollectGarbageRequest, context: Any
     ) -> AsyncIterator[pb.CollectGarbageResponse]:
-        parts = self._retention.collect(validate_only=request.validate_only)
+        parts = self._retention.collect(validate_only=request.validate_only, force=request.force)
         while (part := await threads.run(threads.REQUESTS, next, parts, None)) is not None:
             yield part

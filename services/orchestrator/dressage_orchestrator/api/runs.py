@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +32,12 @@ from dressage_orchestrator.notifications import Notifier
 
 HELLO_SECONDS = 30.0
 CLOSE_SECONDS = 60.0
+ABSENT_SECONDS = 30.0
+"""How long a trainer may be away before its run gets a condition; it dials again within seconds."""
+_SILENT_REMEDY = (
+    "its process or machine may be stopped, suspended or cut off: continue it (kill -CONT) or end its process, and another attempt "
+    "continues from the last checkpoint"
+)
 _POLL_SECONDS = 10.0
 """Seconds between two looks for work without a notification. Changes by other servers are found by `changes.follow`."""
 _LOST_SECONDS = 2.0
@@ -78,6 +86,7 @@ class RunServicer:
         self._log = structlog.get_logger("dressage.work")
         self.notifier = notifier
         self.exiting: set[asyncio.Task[None]] = set()
+        self._streams: Counter[tuple[str, int]] = Counter()  # open ones by run and attempt
 
     async def Work(self, requests: AsyncIterator[work.WorkRequest], context: Any) -> AsyncIterator[work.WorkResponse]:
         """Serve one stream of a trainer."""
@@ -93,8 +102,15 @@ class RunServicer:
         welcome = work.Welcome(session=row.session, progress_interval_seconds=self._progress_seconds)
         yield work.WorkResponse(welcome=welcome)
         lease = _Lease(self, hello, session=row.session, pool=row.run.pool)
-        async for answer in lease.answers(requests):
-            yield answer
+        stream = (hello.run, hello.attempt)
+        self._streams[stream] += 1
+        try:
+            async for answer in lease.answers(requests):
+                yield answer
+        finally:
+            self._streams[stream] -= 1
+            if not lease.closing:
+                self._follow(self._report_absence(hello, system_clock()))
 
     async def _report_missing_sandbox(self, hello: work.Hello) -> None:
         """Add a condition to the run if the kernel of its node lacks a sandbox feature."""
@@ -104,6 +120,30 @@ class RunServicer:
             kind, message = "SANDBOX_MISSING", f"the kernel of the trainer lacks {' and '.join(missing)}"
             await self._controller.handle_notice(Notice(hello.run, hello.attempt, kind, message, REMEDIES[kind]))
 
+    async def _report_absence(self, hello: work.Hello, since: datetime) -> None:
+        """Add a condition to the run if its trainer stays away, for example because its process is stopped."""
+        await asyncio.sleep(ABSENT_SECONDS)
+        try:
+            if not await threads.run(threads.TRAINERS, self._is_absent, hello):
+                return
+            message = f"the trainer has not answered this server since {since:%Y-%m-%d %H:%M:%S} UTC"
+            notice = Notice(hello.run, hello.attempt, "TRAINER_SILENT", message, _SILENT_REMEDY)
+            await self._controller.handle_notice(notice)
+        except DressageError as error:
+            self._log.warning("could not report a silent trainer", run=hello.run, error=error.message)
+
+    def _is_absent(self, hello: work.Hello) -> bool:
+        """Whether no stream of the run's newest attempt is open here. It may have dialled another server of the database."""
+        if self._streams[hello.run, hello.attempt]:
+            return False
+        with self._database.read() as tx:
+            row = runs.find(tx, hello.run)
+        return row is not None and row.run.attempt == hello.attempt and row.run.state == v1.RUN_STATE_RUNNING
+
+    def _follow(self, waiting: Coroutine[Any, Any, None]) -> None:
+        self.exiting = {task for task in self.exiting if not task.done()}
+        self.exiting.add(asyncio.create_task(waiting))
+
     async def close(self) -> None:
         """Stop watching trainers that have not exited yet."""
         for task in self.exiting:
@@ -112,9 +152,7 @@ class RunServicer:
 
     def watch_exit(self, hello: work.Hello) -> None:
         """Stop the trainer if it does not exit after its lease has ended."""
-        self.exiting = {task for task in self.exiting if not task.done()}
-        watching = self._controller.stop_after_grace(hello.run, hello.attempt)
-        self.exiting.add(asyncio.create_task(watching))
+        self._follow(self._controller.stop_after_grace(hello.run, hello.attempt))
 
     async def _hello(self, requests: AsyncIterator[work.WorkRequest]) -> work.Hello:
         try:
@@ -277,7 +315,7 @@ class _Lease:
         self._ending: set[int] = set()  # those of which it knows that they end early
         self._granted: dict[int, int] = {}  # environment steps until which it knows it may train
         self._names: dict[int, str] = {}
-        self._closing = False
+        self.closing = False
 
     async def answers(self, requests: AsyncIterator[work.WorkRequest]) -> AsyncIterator[work.WorkResponse]:
         """Yield all messages for the trainer until it disconnects or its lease ends."""
@@ -358,7 +396,7 @@ class _Lease:
 
     async def _serve_assignments(self) -> None:
         with self._servicer.notifier.subscribe(*self._topics) as subscription:
-            while not self._closing:
+            while not self.closing:
                 try:
                     has = (frozenset(self._served), frozenset(self._ending), dict(self._granted))
                     state = await threads.run(threads.TRAINERS, self._servicer.next_work, self._hello, *has)
@@ -388,8 +426,8 @@ class _Lease:
             await self._answers.put(work.WorkResponse(assignment=state.assignment))
 
     async def _close_lease(self, fence: Fence) -> None:
-        if not self._closing:
-            self._closing = True
+        if not self.closing:
+            self.closing = True
             self._servicer.watch_exit(self._hello)
             await self._answers.put(_closing_message(fence))
 

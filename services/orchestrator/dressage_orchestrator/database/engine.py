@@ -98,7 +98,7 @@ class Database:
     :param url: an SQLAlchemy URL of an SQLite file or of PostgreSQL (``postgresql://user:password@host:port/name``).
     :param upgrade: create or upgrade the tables; False: reject older ones.
     :param patience: seconds that `begin` and `read` wait for a database that is unavailable.
-    :raises FailedPrecondition: when the database was written by a newer version, or its file is damaged.
+    :raises FailedPrecondition: when the database was written by another version, or its file is damaged.
     :raises DatabaseLost: when the database cannot be used now.
 
     Set before use: ``listener``, called with the touched topics after each commit, from the committing thread; and on a
@@ -129,7 +129,7 @@ class Database:
         try:
             self._connect(self._engine).close()
             if upgrade:
-                migrate(self._engine, workflow_url=url if self.shared else None)
+                migrate(self._engine, workflow_url=url if self.shared else None, clock=clock)
             else:
                 require_current(self._engine)
         except sa.exc.DBAPIError as error:

@@ -1,7 +1,7 @@
 """Migrates a database to the schema of this version, with `python -m dressage_orchestrator migrate` or at server start.
 
 Servers may migrate concurrently: on PostgreSQL an advisory lock serialises them, on SQLite the data folder has one server. A
-database of a newer version is rejected and not changed.
+database of another version is rejected and not changed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from dressage.errors import FailedPrecondition, Unavailable
 
+from dressage_orchestrator.clock import Clock, micros, system_clock
+from dressage_orchestrator.database import stamp
+
 LOCK_KEY = 0x64726573_73616765
 """Key of the PostgreSQL advisory lock for migrations: the letters of the project's name."""
 
@@ -26,12 +29,12 @@ _LOCK_SECONDS = 300.0
 _LOCK_POLL_SECONDS = 0.25
 
 
-def migrate(engine: sa.Engine, *, workflow_url: str | None = None) -> str:
+def migrate(engine: sa.Engine, *, workflow_url: str | None = None, clock: Clock = system_clock) -> str:
     """Create or upgrade the tables.
 
     :param workflow_url: URL of DBOS's tables on PostgreSQL, which are migrated under the same lock.
     :return: the schema's revision.
-    :raises FailedPrecondition: when the database was written by a newer version.
+    :raises FailedPrecondition: when the database was written by another version.
     """
     config = _config()
     for logger in ("alembic", "dbos"):
@@ -39,8 +42,13 @@ def migrate(engine: sa.Engine, *, workflow_url: str | None = None) -> str:
     with _migration_lock(engine):
         with engine.begin() as connection:
             _reject_newer(connection, config)
+            new = stamp.is_new(connection)
+            if not new:
+                stamp.require_same(connection)
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            if new:
+                stamp.write(connection, now=micros(clock()))
         if workflow_url is not None:
             from dbos import DBOS
 
@@ -63,6 +71,8 @@ def require_current(engine: sa.Engine) -> None:
             "run `python -m dressage_orchestrator migrate` first"
         )
         raise FailedPrecondition(message, reason="DATABASE_OLDER")
+    with engine.begin() as connection:
+        stamp.require_same(connection)
 
 
 def newest() -> str:
