@@ -1,4 +1,4 @@
-"""Errors of the operating system and of SQLite that are no faults of this program: what was exhausted or damaged, and what to do."""
+"""Errors of the machine, which are no faults of this program: what is exhausted or damaged, and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from dressage.errors import DressageError, FailedPrecondition, ResourceExhausted
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_MEMORY_TEXTS = ("Cannot allocate memory", "can't start new thread", "failed to map segment", "std::bad_alloc", "out of memory")
+_MEMORY_TEXTS = (
+    "Cannot allocate memory",
+    "can't start new thread",
+    "failed to map segment",
+    "std::bad_alloc",
+    "out of memory",
+)
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PRIMARY = 0xFF  # the lowest byte of an extended result code is its primary code
 
@@ -35,8 +41,8 @@ def _convert(error: BaseException) -> DressageError | None:
         return FailedPrecondition(message, reason="READ_ONLY_FILE_SYSTEM")
     if _is_memory(error):
         message = (
-            "the process cannot get more memory or threads. Raise its limits (ulimit -v, ulimit -u, the memory of the container), "
-            "or end other programs"
+            "the process cannot get more memory or threads. Raise its limits (ulimit -v, ulimit -u, the container's memory) or "
+            "end other programs"
         )
         return ResourceExhausted(message, reason="OUT_OF_MEMORY")
     if isinstance(error, sqlite3.Error):

@@ -401,7 +401,8 @@ def gc(
     common: CommonOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Remove also what is refused because the database or the clock may be wrong.")
+        bool,
+        typer.Option("--force", help="Remove also what is refused because the database or the clock may be wrong."),
     ] = False,
 ) -> None:
     """Remove deleted sessions after their grace period, and other data that the server no longer keeps.

@@ -29,7 +29,7 @@ _FREE_BYTES = 5 * 10**9
 _SECONDS = 60.0
 _LOCK_SECONDS = 5.0
 _RESTORE = (
-    "stop the server, keep a copy of the data folder, and restore a backup, or salvage the file with `sqlite3 FILE .recover`"
+    "stop the server, copy the data folder, and restore a backup, or salvage the file with `sqlite3 FILE .recover`"
 )
 
 KEYS = (
@@ -193,7 +193,9 @@ def _database(data_dir: Path, name: str) -> Finding:
         status = "missing" if size is None else "empty"
         return Finding(name, f"{status}, although the folder has artifacts of sessions", works=False, remedy=_RESTORE)
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_LOCK_SECONDS)) as connection:
+        with closing(
+            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=_LOCK_SECONDS)
+        ) as connection:
             problems = [row[0] for row in connection.execute("PRAGMA quick_check(3)")]
     except sqlite3.Error as error:
         problems = [str(error)]

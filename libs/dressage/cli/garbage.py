@@ -69,9 +69,9 @@ def collect(server: ServerOptions, *, dry_run: bool, as_json: bool, force: bool 
         # Rows are counted as they are deleted.
         columns = ("what", "number", "artifacts", "bytes", "rows")[: 4 if dry_run else 5]
         output.print_table(columns, [row[: len(columns)] for row in _rows(collected.parts)], empty="nothing")
-    for reason, count in Counter(part.refusal for part in collected.refused).items():
-        of = quantity(count, "session") if any(part.name for part in collected.refused) else "everything"
-        print(f"\nnot removed, {of}: {reason}")
+    for refusal, number in Counter(part.refusal for part in collected.refused).items():
+        of = quantity(number, "session") if any(part.name for part in collected.refused) else "everything"
+        print(f"\nnot removed, {of}: {refusal}")
     if collected.waiting:
         first, count = collected.waiting[0], quantity(len(collected.waiting), "deleted session")
         verb = "is" if len(collected.waiting) == 1 else "are"

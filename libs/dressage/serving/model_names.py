@@ -1,8 +1,8 @@
 """The form of a model's name: ``provider/model`` as litellm writes it, and never an address.
 
-litellm takes the address of some providers from the model's name (``oobabooga/http://…``, ``huggingface/http://…``), and removes
-parts of a name before it looks. A name with an address would thus reach what only the server can. The segments of a name are
-never empty, so no ``//`` is left whatever is removed, and none is ``.`` or ``..``.
+litellm takes the address of some providers from the model's name (``oobabooga/http://…``, ``huggingface/http://…``), and
+removes parts of a name before it looks. A name with an address would thus reach what only the server can. The segments of a
+name are never empty, so no ``//`` is left whatever is removed, and none is ``.`` or ``..``.
 """
 
 from __future__ import annotations

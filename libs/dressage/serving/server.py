@@ -46,7 +46,6 @@ _OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.keepalive_permit_without_calls", 1),
     # On a busy machine, delayed keepalive pings arrive together; the server must not close the connection for that.
-<<<<<<< HEAD
     ("grpc.http2.max_ping_strikes", 100),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
     # Connections of callers that send nothing: during the handshake, and afterwards.
@@ -56,15 +55,12 @@ _OPTIONS = [
     # Headers: a bearer token has at most 8 KiB.
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.absolute_max_metadata_size", 32 * 1024),
-=======
-    ("grpc.http2.max_ping_strikes", 0),
-    # A peer that is stopped or unreachable keeps its TCP connection; only pings show that it does not answer. The gRPC library of
-    # a peer answers them outside of its interpreter, so a busy one answers too.
+    # A peer that is stopped or unreachable keeps its TCP connection; only pings show that it does not answer. A busy peer
+    # answers them, because its gRPC library does so outside of the interpreter.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 60_000),
     ("grpc.http2.ping_timeout_ms", 60_000),
     ("grpc.http2.max_pings_without_data", 0),
->>>>>>> 97c05c9a (Names of models hold no address; databases of other versions are refused; removal needs evidence)
 ]
 
 

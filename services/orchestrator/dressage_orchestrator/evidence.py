@@ -1,6 +1,6 @@
 """Whether the database and the clock can be trusted with a removal.
 
-A database that was lost and made anew knows no session, and all artifacts look like remains. A clock that was set forward makes
+A database that was lost and made anew has no session, and all artifacts look like remains. A clock that was set forward makes
 everything look old. Both are noticed by what the database records about itself; a person may then remove nevertheless.
 """
 
@@ -22,7 +22,7 @@ _OVERRIDE = "`dressage gc --force` removes nevertheless"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the database knows of the store's sessions.
+    """What the database has of the store's sessions.
 
     :param created: when the database was made, in microseconds since the epoch.
     :param sessions: number of sessions with artifacts.

@@ -48,7 +48,12 @@ def damaged_file(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [(full_disk, "DISK_FULL"), (memory, "OUT_OF_MEMORY"), (mapping, "OUT_OF_MEMORY"), (damaged_file, "DATABASE_DAMAGED")],
+    [
+        (full_disk, "DISK_FULL"),
+        (memory, "OUT_OF_MEMORY"),
+        (mapping, "OUT_OF_MEMORY"),
+        (damaged_file, "DATABASE_DAMAGED"),
+    ],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_fault_of_the_machine_is_an_error_with_a_remedy(
@@ -69,7 +74,12 @@ def test_a_fault_of_the_machine_is_an_error_with_a_remedy(
 
 
 def test_a_bug_stays_a_bug() -> None:
-    for error in (ValueError("x"), RuntimeError("x"), OSError(errno.ENOENT, "x"), sqlite3.OperationalError("no such column")):
+    for error in (
+        ValueError("x"),
+        RuntimeError("x"),
+        OSError(errno.ENOENT, "x"),
+        sqlite3.OperationalError("no such column"),
+    ):
         assert machine_error(error) is None
 
 

@@ -114,7 +114,7 @@ def test_a_deleted_session_leaves_nothing_after_its_grace(house: House) -> None:
     house.delete("gone")
     before = house.rows_of("gone")
     assert set(before) == {table.name for table in METADATA.tables.values()} - {
-        "benchmarks", "charges", "executors", "leases", "shared_secrets", "speeds", "stamps"
+        "benchmarks", "charges", "counters", "executors", "leases", "shared_secrets", "speeds", "stamps"
     }  # fmt: skip
     assert ("DELETED_SESSION", "sessions/gone") not in house.collect(days=29, validate_only=True)
     assert ("DELETED_SESSION", "sessions/gone") in house.collect(days=31, validate_only=True)

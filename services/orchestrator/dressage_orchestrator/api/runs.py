@@ -35,8 +35,8 @@ CLOSE_SECONDS = 60.0
 ABSENT_SECONDS = 30.0
 """How long a trainer may be away before its run gets a condition; it dials again within seconds."""
 _SILENT_REMEDY = (
-    "its process or machine may be stopped, suspended or cut off: continue it (kill -CONT) or end its process, and another attempt "
-    "continues from the last checkpoint"
+    "its process or machine may be stopped, suspended or cut off: continue it (kill -CONT), or end its process, and another "
+    "attempt continues from the last checkpoint"
 )
 _POLL_SECONDS = 10.0
 """Seconds between two looks for work without a notification. Changes by other servers are found by `changes.follow`."""

@@ -259,7 +259,6 @@ LEASES = Table(
     Column("run_micros", BigInteger, nullable=False),  # when it was last begun
 )
 
-<<<<<<< HEAD
 # Its condition must be written out, so that the planner sees that the query of the queue implies it.
 Index(
     "sessions_by_cancelled_wait",
@@ -267,11 +266,11 @@ Index(
     SESSIONS.c.id,
     sqlite_where=SESSIONS.c.cancel_reason.is_not(None),
     postgresql_where=SESSIONS.c.cancel_reason.is_not(None),
-=======
+)
+
 STAMPS = Table(
     "stamps",
     METADATA,
     Column("name", String(63), primary_key=True),
     Column("value", Text, nullable=False),  # see `database.stamp`
->>>>>>> 97c05c9a (Names of models hold no address; databases of other versions are refused; removal needs evidence)
 )
