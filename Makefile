@@ -28,7 +28,7 @@ E2E = $(SYNC) --group dev && tools/system-packages prometheus && \
 # 75: npm's registry cannot be reached, or there is no Chromium; a line above says so, and the rest of the target is done.
 CONSOLE = code=0; tools/console $(1) || code=$$?; [ $$code = 0 ] || [ $$code = 75 ]
 
-.PHONY: help console wheel test-console test-console-quick install demo examples test test-all test-slow chaos images push-images e2e e2e-full lint format proto bench programs intents docs clean
+.PHONY: help console wheel release test-console test-console-quick install demo examples test test-all test-slow chaos images push-images e2e e2e-full lint format proto bench programs intents docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -54,6 +54,10 @@ test-console-quick: ## Build the page and run the quick tests in a browser (at m
 
 wheel: console ## Build the wheel of a release, with the console's page
 	DRESSAGE_RELEASE=1 tools/uv build --wheel
+
+release: ## Make a release of the tag at this commit into build/release; OPTIONS="--dry-run", or "--registry … --key …" (CONTRIBUTING.md)
+	@$(SYNC) --group dev --group console
+	$(RUN)/python -m tools.release $(OPTIONS)
 
 demo: install ## Train "run forward fast" on HalfCheetah-v5: a policy, its scores and a video, in about 2 minutes
 	@PATH="$(CURDIR)/$(RUN):$$PATH" tools/demo "$(DEMO_DIR)"
@@ -101,7 +105,7 @@ lint: ## Check style, types, layers, words, protos, the console's page, and that
 	@$(SYNC) --group dev --group reference --group console
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
-	$(RUN)/mypy libs services tools/generate_api.py tools/generate_arguments.py tools/chart_readme.py tools/dashboards tests/unit/python/typed_sample.py
+	$(RUN)/mypy libs services tools/generate_api.py tools/generate_arguments.py tools/chart_readme.py tools/dashboards tools/release tests/unit/python/typed_sample.py
 	$(RUN)/lint-imports
 	$(RUN)/python tools/words.py
 	$(RUN)/python tools/generate_api.py --image build/api.binpb
@@ -145,8 +149,9 @@ audit: ## Compare the locked packages with known vulnerabilities (at most two mi
 	@$(SYNC) --group dev
 	@$(RUN)/python tools/audit.py
 
-sbom: ## Write bills of materials (CycloneDX) of the product and its six images below build/sbom
-	@for extra in local orchestrator llm-agent judge renderer trainer console; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
+sbom: ## Write bills of materials (CycloneDX) of the product, its six images and the console's page below build/sbom
+	@$(SYNC) --group dev --group console
+	@for extra in local orchestrator llm-agent judge renderer trainer console page; do tools/sbom $$extra build/sbom/dressage-$$extra.cdx.json; done
 
 clean: ## Remove build results; keep trained policies
 	rm -rf .venv build dist services/console/web/node_modules services/console/web/src/gen services/console/dressage_console/static .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -24,7 +24,7 @@ READS = {
     "pip_requirements": r"(^|/)[\w-]*requirements([-._]\w+)?\.(txt|pip)$",
     "github-actions": r"(^|/)(workflow-templates|\.(?:github|gitea|forgejo)/(?:workflows|actions))/.+\.ya?ml$",
 }
-IMAGE = re.compile(r"\b(docker\.io|quay\.io|ghcr\.io|gcr\.io|registry\.k8s\.io|nvcr\.io)/")
+IMAGE = re.compile(r"\b(docker\.io|quay\.io|ghcr\.io|gcr\.io|registry\.k8s\.io|nvcr\.io)/\w")
 # Text for people, stand-ins of tests, and what Renovate and the lock say about themselves.
 TEXT = re.compile(r"\.md$|^tests/|^charts/dressage/README|^renovate\.json$|^CHANGELOG|^docs/|^benchmarks/recorded/")
 
