@@ -139,7 +139,8 @@ def test_places_and_admission_equal_a_plain_restatement(
             with database.begin() as tx:
                 sessions.change(tx, session, lambda entry: setattr(entry, "state", v1.SESSION_STATE_FAILED))
         with database.read() as tx:  # the other server has read fewer of the changes
-            listed = [entry for entry, _ in sessions.page(tx, limit=100, before=None, show_deleted=False, state=0)]
+            page = sessions.page(tx, limit=100, before=None, show_deleted=False, state=0)
+            listed = [entry for entry, _ in page.entries]
             assert all(entry.queue == sessions.get(tx, entry.name.partition("/")[2]).queue for entry in listed[:5])
         places = {entry.name.partition("/")[2]: rank(entry) for entry in listed if entry.HasField("queue")}
         assert places == plain.ranks()
