@@ -1,9 +1,9 @@
 """Compare the checkpoint that `--checkpoint best` chooses with the last one, on fresh episodes.
 
 Reads sessions of the reward method; whether they were run with `--checkpoint best` makes no difference. For each member of each
-training the best-judged checkpoint and the last one play the same episodes on stock Gymnasium: first those of the session's
-evaluation seeds, where the better one is chosen as a session chooses it, then fresh ones. The session's judge scores all
-episodes; a session itself judges three of its evaluation episodes. Where the last checkpoint is chosen, the difference is 0.
+training the best-judged checkpoint and the last one play the same episodes on stock Gymnasium: first those on which a session
+compares them, where the better one is chosen as a session chooses it, then others. The session's judge scores all episodes.
+Where the last checkpoint is chosen, the difference is 0.
 Prints a table, and the mean difference with its 95 % bootstrap interval over trainings.
 
     python research/checkpoint_choice.py out/examples/backflip out/examples/sit_up
@@ -27,8 +27,9 @@ from dressage.local.connection import ServerOptions, connect
 from dressage.policies import load as load_bundle
 from dressage.statistics import bootstrap_interval
 from dressage_orchestrator.lifecycle import aggregate
-from dressage_orchestrator.lifecycle.report import EVALUATION_SEED
-from dressage_orchestrator.methods.reward.judgment import better_checkpoints
+from dressage_orchestrator.lifecycle.report import SELECTION_SEED
+from dressage_orchestrator.methods.reward.checkpoint_choice import better_checkpoints
+from dressage_orchestrator.methods.reward.training import COMPARED_EPISODES
 
 FIRST_SEED = 4_000_000
 """Seed of the first fresh episode, far from those of evaluations, confirmations and `dressage eval`."""
@@ -45,8 +46,6 @@ class Training:
     judge: str
     policies: Path
     """Folder with a bundle of each checkpoint, named after its steps."""
-    episodes: int
-    """Episodes of the session's last evaluation."""
     marks: tuple[tuple[int, float], ...]
     """Steps and score of each judged checkpoint, in order."""
     best: int | None
@@ -82,12 +81,11 @@ def training_of(member: v1.Member, spec: v1.SessionSpec, *, judge: str, folder: 
     scored = [(entry.env_step, aggregate.checkpoint_score(entry)) for entry in member.evaluations]
     marks = tuple((step, score) for step, score in scored if score is not None)
     best = better_checkpoints([member]).get(member.name.rpartition("/")[2])
-    episodes = spec.reward.evaluation_episodes
-    return Training(member.name, spec.intent, judge, folder / "policies", episodes, marks, best)
+    return Training(member.name, spec.intent, judge, folder / "policies", marks, best)
 
 
-def score(training: Training, step: int, seeds: range) -> float:
-    """Return the judge's mean score of a checkpoint's episodes."""
+def scores(training: Training, step: int, seeds: range) -> list[float]:
+    """Return the judge's scores of a checkpoint's episodes."""
     policy = load_bundle(training.policies / str(step))
     card = policy.description
     options = EnvOptions.from_dict(card.environment_options)
@@ -96,16 +94,17 @@ def score(training: Training, step: int, seeds: range) -> float:
         played = rollout(policy.act, card.environment, seeds[start : start + _TOGETHER], options, batched=True)
         with tempfile.TemporaryDirectory() as scratch:
             values += [result.score for result in run_judge_in_sandbox(training.judge, played, scratch=Path(scratch))]
-    return float(np.mean(values))
+    return values
 
 
 def chosen(training: Training) -> int:
     """Return the steps of the checkpoint that a session with `--checkpoint best` delivers."""
     if training.best is None:
         return training.last
-    seeds = range(EVALUATION_SEED, EVALUATION_SEED + training.episodes)
-    better = score(training, training.best, seeds) > score(training, training.last, seeds)
-    return training.best if better else training.last
+    seeds = range(SELECTION_SEED, SELECTION_SEED + COMPARED_EPISODES)
+    pairs = zip(scores(training, training.best, seeds), scores(training, training.last, seeds), strict=True)
+    low, _ = bootstrap_interval([earlier - last for earlier, last in pairs])
+    return training.best if low > 0 else training.last
 
 
 async def trainings(folders: Sequence[Path]) -> list[Training]:
@@ -125,8 +124,8 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for training in asyncio.run(trainings(arguments.folder)):
         step = chosen(training)
-        last = score(training, training.last, seeds)
-        value = last if step == training.last else score(training, step, seeds)
+        last = float(np.mean(scores(training, training.last, seeds)))
+        value = last if step == training.last else float(np.mean(scores(training, step, seeds)))
         differences.append(value - last)
         number = training.name.partition("/iterations/")[2].partition("/")[0]
         marks = " ".join(f"{score:.2f}" for _, score in training.marks)

@@ -259,7 +259,7 @@ SESSION: tuple[Argument, ...] = (
         flag='--checkpoint',
         kind='choice',
         help='Checkpoint of each seed that is judged and delivered.',
-        unset='last',
+        unset='best',
         group='training',
         metavar='last|best',
         choices=('last', 'best'),
@@ -493,7 +493,7 @@ if TYPE_CHECKING:  # commands do not need them, and they take milliseconds
         early_stop: bool | None
         """End a training once it passes or no longer improves; continue while it improves [unless configs are compared]."""
         checkpoint: Literal["last", "best"] | None
-        """Checkpoint of each seed that is judged and delivered [last]."""
+        """Checkpoint of each seed that is judged and delivered [best]."""
         patience: int | None
         """Checkpoints in a row without a rise after which a training ends that has its expected steps [2]."""
         from_parent: Literal["auto", "never", "always"] | None

@@ -33,10 +33,14 @@ def origin_text(session: pb.Session) -> str:
         return ""
     parts = [f"iteration {short(origin.iteration)}"]
     if origin.member:
-        checkpoint = "checkpoint at " if origin.interrupted else ""
-        parts.append(f"{short(origin.member)}, {checkpoint}{origin.env_step:,} steps")
+        checkpoint = ", checkpoint" if origin.interrupted else ""
+        parts.append(f"{short(origin.member)}{checkpoint} at {origin.env_step:,} steps")
     parts.append(f"score {score_text(origin.score)}" if origin.HasField("score") else "not judged")
     text = ", ".join(parts)
+    if origin.HasField("comparison"):
+        compared, verb = origin.comparison, "scored" if origin.HasField("score") else "returned"
+        last = f"the last checkpoint, at {compared.last_env_step:,} steps, {verb} {score_text(compared.last_value)}"
+        text += f" ({last} on the same fresh episodes)"
     state = _INTERRUPTED.get(session.state, "")
     return f"{text}; the session {state}" if state else text
 

@@ -116,20 +116,30 @@ class Trainer:
         self.done(failure=work.AssignmentFailure(failure=failure, cause=cause))
 
     def evaluate_policy(
-        self, member: str, step: int, score: float, seed: int, episodes: int, *, again: bool = False
+        self,
+        member: str,
+        step: int,
+        score: float,
+        seed: int,
+        episodes: int,
+        *,
+        again: bool = False,
+        every: bool = False,
     ) -> None:
         item = f"{'final' if again else 'evaluation'}/{member}/{step}"
         if item in self.assignment.finished_items:
             return
         part = "_final" if again else ""
-        keys = {f"members/{member}/rollouts/{step}{part}_{label}.npz": str(score).encode() for label in LABELS}
+        labels = [*LABELS, *(f"episode{number}" for number in range(4, episodes + 1))] if every else LABELS
+        keys = {f"members/{member}/rollouts/{step}{part}_{label}.npz": str(score).encode() for label in labels}
         if self.assignment.HasField("train") and not again:
             self.put({f"members/{member}/policies/{step}/policy.safetensors": b"weights"})
         self.put(keys)
         evaluation = v1.Evaluation(env_step=step, returns=[100 * score] * episodes, lengths=[1000] * episodes)
         evaluation.speeds.extend([10 * score] * episodes)
-        for key, label in zip(keys, LABELS, strict=True):
-            evaluation.rollouts.add(artifact=key, label=label, seed=seed, **{"return": 100 * score})
+        for place, (key, label) in enumerate(zip(keys, labels, strict=True)):
+            own = seed + place if every else seed
+            evaluation.rollouts.add(artifact=key, label=label, seed=own, **{"return": 100 * score})
         self.report(item, evaluation=work.EvaluationReport(member=member, evaluation=evaluation))
 
     def train(self, task: work.TrainAssignment) -> None:
@@ -256,9 +266,13 @@ class Trainer:
 
     def score(self, task: work.ScoreAssignment) -> None:
         value = number(task.reward_source, "score", 0.85 if "good" in task.reward_source else 0.4)
-        value = number(task.reward_source, "again", value) if task.deliver else value
+        if task.seed == 1_500_000:  # two checkpoints are compared
+            value = number(task.reward_source, "again" if task.deliver else "last", value)
+        else:
+            value = number(task.reward_source, "fresh", value)
         for policy in task.policies:
-            self.evaluate_policy(policy.member, policy.env_step, value, task.seed, task.episodes)
+            every = task.every_rollout
+            self.evaluate_policy(policy.member, policy.env_step, value, task.seed, task.episodes, every=every)
             if task.deliver:
                 prefix = f"members/{policy.member}/policy"
                 self.put({f"{prefix}/policy.safetensors": b"best"})

@@ -323,21 +323,25 @@ class _CheckpointChoice:
 class _CheckpointChoiceEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_CheckpointChoice.ValueType], builtins.type):
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     CHECKPOINT_CHOICE_UNSPECIFIED: _CheckpointChoice.ValueType  # 0
-    """Means `CHECKPOINT_CHOICE_LAST`."""
+    """Means `CHECKPOINT_CHOICE_BEST` where checkpoints are judged or a training has no judge, otherwise `CHECKPOINT_CHOICE_LAST`."""
     CHECKPOINT_CHOICE_LAST: _CheckpointChoice.ValueType  # 1
     """The last one."""
     CHECKPOINT_CHOICE_BEST: _CheckpointChoice.ValueType  # 2
-    """The best one by judgment, if it also scores higher than the last one on as many episodes, of the same seeds."""
+    """The last one, or an earlier one that scored higher by 0.1 and again on fresh seeds (see `CheckpointComparison`); without a
+    judge, one whose return was higher by a tenth of the returns' range.
+    """
 
 class CheckpointChoice(_CheckpointChoice, metaclass=_CheckpointChoiceEnumTypeWrapper):
     """The checkpoint of a member that is judged, confirmed and delivered."""
 
 CHECKPOINT_CHOICE_UNSPECIFIED: CheckpointChoice.ValueType  # 0
-"""Means `CHECKPOINT_CHOICE_LAST`."""
+"""Means `CHECKPOINT_CHOICE_BEST` where checkpoints are judged or a training has no judge, otherwise `CHECKPOINT_CHOICE_LAST`."""
 CHECKPOINT_CHOICE_LAST: CheckpointChoice.ValueType  # 1
 """The last one."""
 CHECKPOINT_CHOICE_BEST: CheckpointChoice.ValueType  # 2
-"""The best one by judgment, if it also scores higher than the last one on as many episodes, of the same seeds."""
+"""The last one, or an earlier one that scored higher by 0.1 and again on fresh seeds (see `CheckpointComparison`); without a
+judge, one whose return was higher by a tenth of the returns' range.
+"""
 Global___CheckpointChoice: typing_extensions.TypeAlias = CheckpointChoice
 
 class _StopReason:
@@ -1563,6 +1567,7 @@ class PolicyOrigin(google.protobuf.message.Message):
     SCORE_FIELD_NUMBER: builtins.int
     ROLLOUT_FIELD_NUMBER: builtins.int
     INTERRUPTED_FIELD_NUMBER: builtins.int
+    COMPARISON_FIELD_NUMBER: builtins.int
     iteration: builtins.str
     """Its iteration, `sessions/{s}/iterations/{i}`."""
     member: builtins.str
@@ -1575,6 +1580,10 @@ class PolicyOrigin(google.protobuf.message.Message):
     """Artifact of its median rollout; empty without one."""
     interrupted: builtins.bool
     """Whether it is a checkpoint of an iteration that has not finished. Its bundle has no ONNX file."""
+    @property
+    def comparison(self) -> Global___CheckpointComparison:
+        """The comparison that selected it instead of its member's last checkpoint; not set for a last checkpoint."""
+
     def __init__(
         self,
         *,
@@ -1584,9 +1593,10 @@ class PolicyOrigin(google.protobuf.message.Message):
         score: builtins.float | None = ...,
         rollout: builtins.str = ...,
         interrupted: builtins.bool = ...,
+        comparison: Global___CheckpointComparison | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_score", b"_score", "score", b"score"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_score", b"_score", "env_step", b"env_step", "interrupted", b"interrupted", "iteration", b"iteration", "member", b"member", "rollout", b"rollout", "score", b"score"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_score", b"_score", "comparison", b"comparison", "score", b"score"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_score", b"_score", "comparison", b"comparison", "env_step", b"env_step", "interrupted", b"interrupted", "iteration", b"iteration", "member", b"member", "rollout", b"rollout", "score", b"score"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_score", b"_score"]) -> typing.Literal["score"] | None: ...
 
 Global___PolicyOrigin: typing_extensions.TypeAlias = PolicyOrigin
@@ -3002,6 +3012,7 @@ class Member(google.protobuf.message.Message):
     POLICY_FIELD_NUMBER: builtins.int
     FAILURE_FIELD_NUMBER: builtins.int
     DELIVERED_ENV_STEP_FIELD_NUMBER: builtins.int
+    COMPARISON_FIELD_NUMBER: builtins.int
     name: builtins.str
     """`sessions/{s}/iterations/{i}/assignments/{a}/members/{m}`."""
     config: builtins.str
@@ -3032,6 +3043,10 @@ class Member(google.protobuf.message.Message):
     def failure(self) -> Global___Failure:
         """Failure, if the member was stopped early."""
 
+    @property
+    def comparison(self) -> Global___CheckpointComparison:
+        """Comparison of its best earlier checkpoint with the last one; not set if none was better."""
+
     def __init__(
         self,
         *,
@@ -3046,11 +3061,58 @@ class Member(google.protobuf.message.Message):
         policy: builtins.str = ...,
         failure: Global___Failure | None = ...,
         delivered_env_step: builtins.int = ...,
+        comparison: Global___CheckpointComparison | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["failure", b"failure", "judgment", b"judgment"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["config", b"config", "delivered_env_step", b"delivered_env_step", "env_steps", b"env_steps", "evaluations", b"evaluations", "failure", b"failure", "judgment", b"judgment", "metrics", b"metrics", "name", b"name", "policy", b"policy", "seed", b"seed", "target_env_steps", b"target_env_steps"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["comparison", b"comparison", "failure", b"failure", "judgment", b"judgment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["comparison", b"comparison", "config", b"config", "delivered_env_step", b"delivered_env_step", "env_steps", b"env_steps", "evaluations", b"evaluations", "failure", b"failure", "judgment", b"judgment", "metrics", b"metrics", "name", b"name", "policy", b"policy", "seed", b"seed", "target_env_steps", b"target_env_steps"]) -> None: ...
 
 Global___Member: typing_extensions.TypeAlias = Member
+
+@typing.final
+class CheckpointComparison(google.protobuf.message.Message):
+    """Comparison of an earlier checkpoint with the last one on the same fresh seeds."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENV_STEP_FIELD_NUMBER: builtins.int
+    LAST_ENV_STEP_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    LAST_VALUE_FIELD_NUMBER: builtins.int
+    EPISODES_FIELD_NUMBER: builtins.int
+    INTERVAL_LOW_FIELD_NUMBER: builtins.int
+    INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    SELECTED_FIELD_NUMBER: builtins.int
+    env_step: builtins.int
+    """Environment steps of the earlier checkpoint."""
+    last_env_step: builtins.int
+    """Environment steps of the last checkpoint."""
+    value: builtins.float
+    """Mean score of the earlier one; without a judge its mean return under the proposed reward."""
+    last_value: builtins.float
+    """The same of the last one."""
+    episodes: builtins.int
+    """Episodes of each."""
+    interval_low: builtins.float
+    """Lower bound of the 95 % bootstrap interval of the mean difference, seed by seed."""
+    interval_high: builtins.float
+    """Upper bound of that interval."""
+    selected: builtins.bool
+    """Whether the earlier one is delivered: the lower bound is above 0."""
+    def __init__(
+        self,
+        *,
+        env_step: builtins.int = ...,
+        last_env_step: builtins.int = ...,
+        value: builtins.float = ...,
+        last_value: builtins.float = ...,
+        episodes: builtins.int = ...,
+        interval_low: builtins.float = ...,
+        interval_high: builtins.float = ...,
+        selected: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["env_step", b"env_step", "episodes", b"episodes", "interval_high", b"interval_high", "interval_low", b"interval_low", "last_env_step", b"last_env_step", "last_value", b"last_value", "selected", b"selected", "value", b"value"]) -> None: ...
+
+Global___CheckpointComparison: typing_extensions.TypeAlias = CheckpointComparison
 
 @typing.final
 class Evaluation(google.protobuf.message.Message):

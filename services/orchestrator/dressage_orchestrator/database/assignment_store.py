@@ -111,14 +111,25 @@ class AssignmentStore(Transactions):
 
         return self._write(write)
 
-    def choose_checkpoint(self, assignment: str, member: str, evaluation: v1.Evaluation, *, policy: str) -> None:
-        """Deliver a checkpoint of a member instead of its last one.
+    def choose_checkpoint(
+        self,
+        assignment: str,
+        member: str,
+        evaluation: v1.Evaluation,
+        comparison: v1.CheckpointComparison,
+        *,
+        policy: str,
+    ) -> None:
+        """Record the comparison of a checkpoint with a member's last one; if it was selected, deliver it instead.
 
         :param evaluation: its evaluation, which replaces that of the same step.
         :param policy: artifact prefix of its bundle.
         """
 
         def choose(entry: v1.Member) -> None:
+            entry.comparison.CopyFrom(comparison)
+            if not comparison.selected:
+                return
             for place, earlier in enumerate(entry.evaluations):
                 if earlier.env_step == evaluation.env_step:
                     entry.evaluations[place].CopyFrom(evaluation)

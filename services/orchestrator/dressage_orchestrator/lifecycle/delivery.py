@@ -74,8 +74,18 @@ def record_policy(context: SessionContext, best: Deliverable) -> None:
         origin.score = best.score
     elif session.best_iteration == iteration and session.HasField("best_score"):
         origin.score = session.best_score
+    comparison = _comparison(context, best)
+    if comparison is not None:
+        origin.comparison.CopyFrom(comparison)
     changes = v1.Session(best_policy=best.policy, policy_origin=origin)
     context.store.update(changes, ["best_policy", "policy_origin"])
+
+
+def _comparison(context: SessionContext, best: Deliverable) -> v1.CheckpointComparison | None:
+    """Return the comparison that selected the policy instead of its member's last checkpoint; None if none did."""
+    members = context.store.members(best.member.partition("/members/")[0]) if best.member else []
+    compared = next((member.comparison for member in members if member.name == best.member), v1.CheckpointComparison())
+    return compared if compared.selected and compared.env_step == best.env_step else None
 
 
 def _render(context: SessionContext, best: Deliverable) -> None:

@@ -22,6 +22,8 @@ TRAINING_SEED_LIMIT = 1_000_000
 """Upper bound of seeds for training and search."""
 EVALUATION_SEED = 1_000_000
 """First seed of evaluations."""
+SELECTION_SEED = 1_500_000
+"""First seed on which two checkpoints of a training are compared; its evaluations use those of a thousand episodes at most."""
 CONFIRMATION_SEED = 2_000_000
 """First seed of confirmations and reported scores."""
 

@@ -22,7 +22,7 @@ from dressage.policies import CARD_FILE, WEIGHTS_FILE, PolicyCard, load, save_bu
 from dressage.training.eventfile import FILE_NAME
 
 from dressage_trainer.assignments.context import AssignmentContext
-from dressage_trainer.evaluation.rollouts import LABELS, Episode, evaluation, representative
+from dressage_trainer.evaluation.rollouts import Episode, evaluation, labelled
 from dressage_trainer.lease.files import copy_from_sandbox, get_file, put_files
 from dressage_trainer.messages import CheckpointMessage, MemberPolicy, MemberStoppedMessage, WarningMessage
 
@@ -152,14 +152,16 @@ class Delivery:
         """Remove the local copy of a bundle."""
         shutil.rmtree(self._bundle(reference), ignore_errors=True)
 
-    async def evaluation(self, reference: pb.PolicyRef, episodes: Sequence[Episode], *, again: bool = False) -> None:
-        """Upload the p10, median and p90 rollouts, and report the evaluation.
+    async def evaluation(
+        self, reference: pb.PolicyRef, episodes: Sequence[Episode], *, again: bool = False, every_rollout: bool = False
+    ) -> None:
+        """Upload the p10, median and p90 rollouts, or all, and report the evaluation.
 
         :param again: whether the policy was evaluated as a checkpoint before; its rollouts get other keys, as they may be read.
         """
-        chosen = representative([episode.stock_return for episode in episodes])
+        chosen = labelled([episode.stock_return for episode in episodes], every=every_rollout)
         folder, part = f"members/{reference.member}/rollouts", "_final" if again else ""
-        keys = {label: f"{folder}/{reference.env_step}{part}_{label}.npz" for label in LABELS}
+        keys = {label: f"{folder}/{reference.env_step}{part}_{label}.npz" for label in chosen}
         files = {}
         for label, index in chosen.items():
             path = self._staging / keys[label]

@@ -75,7 +75,7 @@ async def _score_all(context: AssignmentContext, pool: EvaluatorPool) -> pb.Assi
             delivery.report_stopped(message)
             stopped[message.member] = session_pb2.Failure(reason=message.reason, message=message.message)
             return 0
-        await delivery.evaluation(reference, episodes)
+        await delivery.evaluation(reference, episodes, every_rollout=task.every_rollout)
         return len(episodes)
 
     try:

@@ -39,6 +39,18 @@ def representative(stock_returns: Sequence[float]) -> dict[str, int]:
     return {label: int(order[round(quantile * last)]) for label, quantile in LABELS.items()}
 
 
+def labelled(stock_returns: Sequence[float], *, every: bool) -> dict[str, int]:
+    """Return the indices of the episodes to record, by label.
+
+    :param every: whether to record the others as well, labelled by their place, such as ``episode4``.
+    """
+    chosen = representative(stock_returns)
+    if every:
+        others = set(range(len(stock_returns))) - set(chosen.values())
+        chosen |= {f"episode{index + 1}": index for index in sorted(others)}
+    return chosen
+
+
 def mean_speed(trajectory: Trajectory) -> float | None:
     """Return the mean forward speed of an episode in m/s, displacement over time; None if nothing moves along x."""
     position = trajectory.fields.get("x_position")
@@ -62,7 +74,7 @@ def evaluation(episodes: Sequence[Episode], *, env_step: int, keys: Mapping[str,
         speed = mean_speed(episode.trajectory)
         if speed is not None:
             message.speeds.append(speed)
-    for label, index in representative([episode.stock_return for episode in episodes]).items():
+    for label, index in labelled([episode.stock_return for episode in episodes], every=len(keys) > len(LABELS)).items():
         chosen = episodes[index]
         message.rollouts.add(
             artifact=keys[label],

@@ -469,6 +469,7 @@ class ScoreAssignment(google.protobuf.message.Message):
     EPISODES_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     DELIVER_FIELD_NUMBER: builtins.int
+    EVERY_ROLLOUT_FIELD_NUMBER: builtins.int
     environment: builtins.str
     """Environment id."""
     reward_source: builtins.str
@@ -479,6 +480,10 @@ class ScoreAssignment(google.protobuf.message.Message):
     """First seed."""
     deliver: builtins.bool
     """Whether to deliver the policies as those of the assignment's members, with an ONNX file."""
+    every_rollout: builtins.bool
+    """Whether the rollouts of all episodes are recorded, so that policies can be compared seed by seed; otherwise p10, median
+    and p90.
+    """
     @property
     def options(self) -> dressage.api.v1.session_pb2.EnvironmentOptions:
         """Options of the environment."""
@@ -497,9 +502,10 @@ class ScoreAssignment(google.protobuf.message.Message):
         episodes: builtins.int = ...,
         seed: builtins.int = ...,
         deliver: builtins.bool = ...,
+        every_rollout: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["options", b"options"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deliver", b"deliver", "environment", b"environment", "episodes", b"episodes", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deliver", b"deliver", "environment", b"environment", "episodes", b"episodes", "every_rollout", b"every_rollout", "options", b"options", "policies", b"policies", "reward_source", b"reward_source", "seed", b"seed"]) -> None: ...
 
 Global___ScoreAssignment: typing_extensions.TypeAlias = ScoreAssignment
 

@@ -112,8 +112,10 @@ export function originText(session: Session): string {
   const origin = session.policyOrigin
   if (origin === undefined) return ''
   const parts = [`iteration ${origin.iteration.split('/').pop()}`]
-  if (origin.member !== '') parts.push(`${origin.member.split('/').pop()}, ${origin.interrupted ? 'checkpoint at ' : ''}${Number(origin.envStep).toLocaleString('en')} steps`)
+  if (origin.member !== '') parts.push(`${origin.member.split('/').pop()}${origin.interrupted ? ', checkpoint' : ''} at ${Number(origin.envStep).toLocaleString('en')} steps`)
   parts.push(origin.score === undefined ? 'not judged' : `score ${scoreText(origin.score, session.method)}`)
+  const last = origin.comparison
+  if (last !== undefined) parts.push(`the last checkpoint, at ${Number(last.lastEnvStep).toLocaleString('en')} steps, ${origin.score === undefined ? 'returned' : 'scored'} ${scoreText(last.lastValue, session.method)} on the same fresh episodes`)
   const state = INTERRUPTED[session.state]
   return parts.join(', ') + (state ? `; the session ${state}` : '')
 }

@@ -1,12 +1,8 @@
-"""From trained rollouts to the iteration's judgment: by code, of the best checkpoints, and the best config's mean over seeds.
+"""From trained rollouts to the iteration's judgment: by code, and the best config's mean over seeds.
 
 A judge is checked before any policy is trained, on shipped episodes. Trained rollouts reach states that those do not. A judge
 that fails on one, or that passes a rollout and the same rollout played backwards although it declares the null control
 `time_reversed`, is repaired by its author with that evidence, checked on these rollouts as well, and judges all again.
-
-Checkpoints are judged on few episodes, so the best of many is in part the luckiest. Where the session delivers the best one, it
-therefore plays the episodes of a last evaluation, on the same seeds, and is chosen only if it then scores higher than the last
-one. Both are search seeds: the confirmation on fresh seeds follows.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from dressage_orchestrator.lifecycle import aggregate, board, judging
 from dressage_orchestrator.lifecycle.context import Json, SessionContext
 from dressage_orchestrator.methods.reward import diagnostics
 from dressage_orchestrator.methods.reward.code import Code, check, findings_line, may_repair, pass_check, repair_code
-from dressage_orchestrator.methods.reward.training import CONFIRMATION, score_again, score_checkpoints
+from dressage_orchestrator.methods.reward.training import CONFIRMATION, score_again
 
 _RECORDED = ("judgment", "score", "reward.best_config", "reward.config_scores", "reward.curve", "warnings")
 _REPORTED_HERE = ("REWARD_HACKING", "PLATEAU", "SEEDS_DISAGREE")
@@ -136,8 +132,8 @@ def record_unjudged(context: SessionContext, number: int, row: AssignmentRow) ->
     """Record the best config without a judge: by the best return under the proposed reward. Call it in a step."""
     groups: dict[str, list[float]] = {}
     for member in row.assignment.members:
-        last = member.evaluations[-1] if member.evaluations else v1.Evaluation()
-        groups.setdefault(member.config, []).append(mean(last.proposed_returns or last.returns))
+        entry = aggregate.deciding(member)
+        groups.setdefault(member.config, []).append(mean(entry.proposed_returns or entry.returns))
     board.write(context, row.assignment.members)
     best = max(groups, key=lambda config: mean(groups[config]))
     winners = [member for member in row.assignment.members if member.config == best]
@@ -269,53 +265,3 @@ def write_judge(context: SessionContext, number: int, judge: Code) -> None:
     """Write a judge's files to an iteration's folder. In a step."""
     context.put_text(number, "judge.py", judge.source)
     context.put_json(number, "judge.json", {"author": judge.author, "null_controls": list(judge.controls)})
-
-
-def select_checkpoints(context: SessionContext, number: int, training: str, judge: Code, *, reward_source: str) -> Code:
-    """Choose each member's checkpoint in a training that code has judged.
-
-    :return: the judge, which may have been repaired.
-    """
-    if context.spec.reward.checkpoint != v1.CHECKPOINT_CHOICE_BEST:
-        return judge
-    part = training.rpartition("/")[2]
-    chosen = context.step(f"checkpoints:{number}:{part}", lambda: better_checkpoints(context.store.members(training)))
-    if not chosen:
-        return judge
-    again = score_checkpoints(context, number, training, chosen, reward_source=reward_source)
-    used = judge_by_code(context, number, again, judge)
-    if used.source != judge.source:
-        used = judge_by_code(context, number, training, used)
-    context.step(f"select:{number}:{part}", lambda: _select(context, training, again))
-    return used
-
-
-def better_checkpoints(members: Sequence[v1.Member]) -> dict[str, int]:
-    """Return the steps of members' best checkpoints by id, where they score higher than the last ones; of equals the latest."""
-    chosen = {}
-    for member in members:
-        scored = [(aggregate.checkpoint_score(entry), entry.env_step) for entry in member.evaluations]
-        checkpoints = [(score, step) for score, step in scored if score is not None]
-        if member.HasField("failure") or not member.policy or not checkpoints:
-            continue
-        score, step = max(checkpoints)
-        last = checkpoints[-1][0]
-        if score > last:
-            chosen[member.name.rpartition("/")[2]] = step
-    return chosen
-
-
-def _select(context: SessionContext, training: str, again: str) -> Json:
-    """Choose the checkpoints that score higher than the last ones on as many episodes; return their steps by member."""
-    threshold = context.spec.pass_threshold
-    trained = {member.name.rpartition("/")[2]: member for member in context.store.members(training)}
-    steps = {}
-    for played in context.store.members(again):
-        ident = played.name.rpartition("/")[2]
-        before = aggregate.member_judgment(trained[ident], threshold=threshold)
-        if not played.policy or aggregate.member_judgment(played, threshold=threshold).score <= before.score:
-            continue
-        evaluation = aggregate.deciding(played)
-        context.store.choose_checkpoint(training, ident, evaluation, policy=played.policy)
-        steps[ident] = evaluation.env_step
-    return steps

@@ -39,10 +39,11 @@ from dressage_orchestrator.methods.reward import (
     warm_starts,
 )
 from dressage_orchestrator.methods.reward.best_policy import best_policy
+from dressage_orchestrator.methods.reward.checkpoint_choice import choose_checkpoints
 from dressage_orchestrator.methods.reward.code import Code, findings_line, pass_check, repair_code
 from dressage_orchestrator.methods.reward.history import trainings
 from dressage_orchestrator.methods.reward.screening import prescreen
-from dressage_orchestrator.methods.reward.spec import has_code_judge
+from dressage_orchestrator.methods.reward.spec import chooses_checkpoints, has_code_judge
 from dressage_orchestrator.models import USER
 
 _NONE = Code("", "")
@@ -249,15 +250,17 @@ class RewardSession:
             mended = repair_code(context, number, "reward", reward, [failure])
             return EvaluationResult(repaired=RewardProposal.of(mended, tries=tries + 1))
         if judge is None and context.spec.reward.train_only:
+            if chooses_checkpoints(context.spec):
+                choose_checkpoints(context, number, row.name, None, reward_source=reward.source)
+                row = context.store.assignment(row.name)
             context.step(f"best:{number}", lambda: judgment.record_unjudged(context, number, row))
             return EvaluationResult(passed=True)
         enter(context, number, v1.PHASE_JUDGE)
         try:
             source = self._judged_by_code(number, row.name)
-            if self._judge is not None:
-                self._judge = judgment.select_checkpoints(
-                    context, number, row.name, self._judge, reward_source=reward.source
-                )
+            if self._judge is not None and chooses_checkpoints(context.spec):
+                chosen = choose_checkpoints(context, number, row.name, self._judge, reward_source=reward.source)
+                self._judge = chosen or self._judge
                 source = self._judge.source
             verdict = judgment.judge_training(context, number, row.name, source)
         except (DressageError, Exhausted):  # the session ends, but not without its policy

@@ -239,6 +239,12 @@ def validate(spec: v1.SessionSpec) -> None:
         raise InvalidArgument(field="spec.budget.env_steps", value=spec.budget.env_steps, expected=expected)
 
 
+def chooses_checkpoints(spec: v1.SessionSpec) -> bool:
+    """Whether an earlier checkpoint may replace the last one: where all are judged, or a training has no judge."""
+    comparable = judges_checkpoints(spec) or spec.reward.train_only
+    return comparable and spec.reward.checkpoint != v1.CHECKPOINT_CHOICE_LAST
+
+
 def _check_checkpoints(spec: v1.SessionSpec) -> None:
     """Refuse what depends on judgments of checkpoints where there are none."""
     reward = spec.reward
@@ -247,7 +253,7 @@ def _check_checkpoints(spec: v1.SessionSpec) -> None:
         problem = "a training ends early by the judgments of its checkpoints, and not where configs are compared"
         expected = "false, or one config and a code judge of all checkpoints"
         raise InvalidArgument(field="spec.reward.early_stop", problem=problem, value=True, expected=expected)
-    if reward.checkpoint == v1.CHECKPOINT_CHOICE_BEST and not judges:
+    if reward.checkpoint == v1.CHECKPOINT_CHOICE_BEST and not chooses_checkpoints(spec):
         expected = "last, or a code judge of all checkpoints"
         raise InvalidArgument(field="spec.reward.checkpoint", value="best", expected=expected)
 

@@ -15,7 +15,7 @@ from dressage_orchestrator.lifecycle import aggregate, budget
 from dressage_orchestrator.lifecycle.assignments import assign, wait
 from dressage_orchestrator.lifecycle.checkpoint_judging import CheckpointJudging
 from dressage_orchestrator.lifecycle.context import SessionContext
-from dressage_orchestrator.lifecycle.report import CONFIRMATION_SEED, EVALUATION_SEED
+from dressage_orchestrator.lifecycle.report import CONFIRMATION_SEED, EVALUATION_SEED, SELECTION_SEED
 from dressage_orchestrator.methods.reward import on_device, warm_starts
 from dressage_orchestrator.methods.reward.course import Course
 from dressage_orchestrator.methods.reward.estimates import kind_of_run, load_of
@@ -24,6 +24,8 @@ from dressage_orchestrator.methods.reward.spec import may_stop_early, most_steps
 
 CONFIRMATION = "confirm"
 SELECTION = "select"
+COMPARED_EPISODES = 10
+"""Episodes of each of two checkpoints that are compared."""
 
 
 def training_id(tries: int) -> str:
@@ -164,27 +166,51 @@ def score_again(context: SessionContext, number: int, trained: Sequence[v1.Membe
     return _play_policies(context, number, CONFIRMATION, task, trained, doing="confirming on fresh seeds")
 
 
-def score_checkpoints(
-    context: SessionContext, number: int, training: str, chosen: Mapping[str, int], *, reward_source: str
-) -> str:
-    """Play checkpoints on the seeds of last evaluations and deliver them; return the assignment's name.
+def play_checkpoints(
+    context: SessionContext,
+    number: int,
+    training: str,
+    earlier: Mapping[str, int],
+    *,
+    reward_source: str,
+    every_rollout: bool,
+) -> tuple[str, str]:
+    """Play members' earlier checkpoints, which are delivered, and their last ones on the same fresh seeds.
+
+    The wall-clock budget does not limit it: the number of episodes does.
 
     :param training: full name of the training.
-    :param chosen: environment steps by the ids of members.
-    :raises FailedPrecondition: when it fails.
+    :param earlier: environment steps by the ids of members.
+    :return: the assignments' names: of the earlier checkpoints and of the last ones.
+    :raises FailedPrecondition: when one fails.
     """
-    trained = [member for member in context.store.members(training) if member.name.rpartition("/")[2] in chosen]
-    task = _score_assignment(context, reward_source, seed=EVALUATION_SEED)
-    task.score.deliver = True
-    for ident, step in chosen.items():
-        bundle = f"{training}/members/{ident}/policies/{step}"
-        task.score.policies.add(member=ident, bundle=bundle, env_step=step)
-    ident = training.rpartition("/")[2].replace(TRAINING, SELECTION, 1)
-    return _play_policies(context, number, ident, task, trained, doing="playing the best checkpoints")
+    trained = [member for member in context.store.members(training) if member.name.rpartition("/")[2] in earlier]
+    names = []
+    for suffix in ("", "-last"):
+        task = _score_assignment(context, reward_source, seed=SELECTION_SEED)
+        task.score.episodes, task.score.every_rollout = COMPARED_EPISODES, every_rollout
+        task.score.deliver = not suffix
+        for member in trained:
+            ident = member.name.rpartition("/")[2]
+            step, bundle = earlier[ident], f"{member.name}/policies/{earlier[ident]}"
+            if suffix:
+                step, bundle = aggregate.deciding(member).env_step, member.policy
+            task.score.policies.add(member=ident, bundle=bundle, env_step=step)
+        ident = training.rpartition("/")[2].replace(TRAINING, SELECTION, 1) + suffix
+        doing = "comparing checkpoints"
+        names.append(_play_policies(context, number, ident, task, trained, doing=doing, within_wall_time=False))
+    return names[0], names[1]
 
 
 def _play_policies(
-    context: SessionContext, number: int, ident: str, task: work.Assignment, trained: Sequence[v1.Member], *, doing: str
+    context: SessionContext,
+    number: int,
+    ident: str,
+    task: work.Assignment,
+    trained: Sequence[v1.Member],
+    *,
+    doing: str,
+    within_wall_time: bool = True,
 ) -> str:
     name = resource_names.assignment_name(context.session, number, ident)
     members = [
@@ -197,7 +223,7 @@ def _play_policies(
         for m in trained
     ]
     assign(context, number, ident, task, members=members)
-    row = wait(context, name)
+    row = wait(context, name, within_wall_time=within_wall_time)
     if row.assignment.state != v1.ASSIGNMENT_STATE_SUCCEEDED:
         failure = row.assignment.failure
         message = f"{doing} failed: {failure.message}"
