@@ -24,7 +24,7 @@ from dressage.errors import DressageError
 from dressage.local.connection import Connection
 from dressage.sdk.scores import SearchPoint, Series
 
-_POLICY = re.compile(r"^(?P<members>.+/assignments/[^/]+/members)/(?P<member>[^/]+)/policy$")
+_MEMBER = re.compile(r"^(?P<members>.+/assignments/[^/]+/members)/[^/]+$")
 _METRICS = re.compile(r"/members/(?P<config>[^/]+)-s\d+/metrics\.jsonl$")
 _MAX_BYTES = 64 * 2**20
 _POINTS = 200
@@ -50,7 +50,9 @@ class Returns:
 
 async def load_returns(session: pb.Session, connection: Connection) -> dict[str, Returns] | None:
     """Load the curves of the training that the best policy is from, by config; None where there is no such training."""
-    match = _POLICY.match(session.best_policy)
+    # The bundle of an earlier checkpoint may be in another assignment than its training.
+    member = session.policy_origin.member or session.best_policy.removesuffix("/policy")
+    match = _MEMBER.match(member)
     return None if match is None else await _load(match["members"], connection)
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.api.v1 import session_service_pb2_grpc
 from dressage.sdk.texts import origin_text
-from dressage.serving.channels import connect
 from dressage_orchestrator.methods.reward.checkpoint_choice import better_checkpoints, compare
 
 from tests.fakes import killing
 from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import JUDGE, watch
+from tests.integration.orchestrator.killed_sessions import ended_session
 from tests.integration.orchestrator.stack import Stack
-from tests.integration.orchestrator.test_orchestrator_killed_steps import address_of, place, server
+from tests.integration.orchestrator.test_orchestrator_killed_steps import place
 
 FELL = "# good # curve=0.95 # score=0.43 # fresh=0.85"
 """A reward of which the checkpoint at half of the steps scores 0.95, and the last one 0.43."""
@@ -63,28 +61,12 @@ async def test_a_better_earlier_checkpoint_is_delivered(stack: Stack) -> None:
 
 async def killed(stack: Stack, step: int) -> tuple[Any, ...]:
     """Play a session whose server dies after the work of its n-th step, before that is recorded; 0: without a kill."""
-    folder, name = stack.folder / f"killed-{step}", f"kill-{step}"
-    folder.mkdir()
-    (folder / "artifacts").symlink_to(stack.folder / "artifacts")
     base = {"intent": "run forward fast", "environment": "environments/HalfCheetah-v5", "seeds": 1, "max_iterations": 1}
-    spec = reward_session(
-        **base, steps_per_member=1000, reward_source=f"{FELL} # again=0.92\n", judge_source=JUDGE, early_stop=False
-    )
-    request = pb.CreateSessionRequest(spec=spec, session_id=name)
-    addresses = (stack.neighbours.address, stack.neighbours.address)
-    if step:
-        async with server(folder, *addresses, step) as first:
-            stub: Any = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, first)))
-            await stub.CreateSession(request)
-            await asyncio.wait_for(asyncio.to_thread(first.wait), 240)
-        assert (folder / "killed").exists()
-    async with server(folder, *addresses, 0) as second:
-        stub = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, second)))
-        if not step:
-            await stub.CreateSession(request)
-        events = await watch(stub, f"sessions/{name}")
-        session = await stub.GetSession(pb.GetSessionRequest(name=f"sessions/{name}"))
-        listed = await stub.ListAssignments(pb.ListAssignmentsRequest(parent=f"sessions/{name}/iterations/1"))
+    source = f"{FELL} # again=0.92\n"
+    spec = reward_session(**base, steps_per_member=1000, reward_source=source, judge_source=JUDGE, early_stop=False)
+    async with ended_session(stack, spec, step) as (stub, name, events):
+        session = await stub.GetSession(pb.GetSessionRequest(name=name))
+        listed = await stub.ListAssignments(pb.ListAssignmentsRequest(parent=f"{name}/iterations/1"))
     compared = [event.warning.message for event in events if event.warning.reason == "CHECKPOINTS_COMPARED"]
     origin = session.policy_origin
     names = [entry.name.rpartition("/")[2] for entry in listed.assignments]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 from dressage.api.v1 import event_pb2 as ev
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage.api.v1 import session_service_pb2_grpc
 from dressage.sdk.texts import course_text
-from dressage.serving.channels import connect
 
 from tests.fakes import killing
 from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import JUDGE, watch
+from tests.integration.orchestrator.killed_sessions import ended_session
 from tests.integration.orchestrator.stack import Stack
-from tests.integration.orchestrator.test_orchestrator_killed_steps import address_of, place, server
+from tests.integration.orchestrator.test_orchestrator_killed_steps import place
 
 pytestmark = pytest.mark.asyncio
 STEPS, MOST = 80_000, 240_000
@@ -101,28 +99,13 @@ async def test_a_judge_that_fails_leaves_no_training_waiting(stack: Stack) -> No
 
 async def killed(stack: Stack, step: int) -> tuple[Any, ...]:
     """Play a session whose server dies after the work of its n-th step, before that is recorded; 0: without a kill."""
-    folder, name = stack.folder / f"killed-{step}", f"kill-{step}"
-    folder.mkdir()
-    (folder / "artifacts").symlink_to(stack.folder / "artifacts")
     source = f"# good\n# open={RISING},0.50,0.85 \n"
     base = {"intent": "run forward fast", "environment": "environments/HalfCheetah-v5", "seeds": 1, "max_iterations": 1}
     lengths = {"steps_per_member": STEPS, "max_steps_per_member": MOST}
     spec = reward_session(**base, **lengths, reward_source=source, judge_source=JUDGE)
-    request = pb.CreateSessionRequest(spec=spec, session_id=name)
-    addresses = (stack.neighbours.address, stack.neighbours.address)
-    if step:
-        async with server(folder, *addresses, step) as first:
-            stub: Any = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, first)))
-            await stub.CreateSession(request)
-            await asyncio.wait_for(asyncio.to_thread(first.wait), 240)
-        assert (folder / "killed").exists()
-    async with server(folder, *addresses, 0) as second:
-        stub = session_service_pb2_grpc.SessionServiceStub(connect(await address_of(folder, second)))
-        if not step:
-            await stub.CreateSession(request)
-        events = await watch(stub, f"sessions/{name}")
-        session = await stub.GetSession(pb.GetSessionRequest(name=f"sessions/{name}"))
-        tree = await stub.GetLineage(pb.GetLineageRequest(name=f"sessions/{name}"))
+    async with ended_session(stack, spec, step) as (stub, name, events):
+        session = await stub.GetSession(pb.GetSessionRequest(name=name))
+        tree = await stub.GetLineage(pb.GetLineageRequest(name=name))
     extended = [e.training_extended.extension.env_steps for e in events if e.HasField("training_extended")]
     stopped = [e.training_stopped.early_stop for e in events if e.HasField("training_stopped")]
     course = tree.nodes[0].course

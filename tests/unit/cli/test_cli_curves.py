@@ -166,6 +166,16 @@ def test_a_run_too_short_for_an_episode_to_end_shows_its_evaluations(tmp_path, f
     assert axes.get_ylabel() == "episode return under the proposed reward"
 
 
+def test_the_curves_of_an_earlier_checkpoint_are_its_training_s(tmp_path, figures):
+    stored(tmp_path)
+    chosen = session()
+    for policy in (f"{RUN}/fast-s1/policies/450", "sessions/s1/iterations/1/assignments/select/members/fast-s1/policy"):
+        (tmp_path / policy).mkdir(parents=True)
+        chosen.best_policy, chosen.policy_origin.member = policy, f"{RUN}/fast-s1"
+        curve = asyncio.run(curve_pictures.learning_curve(chosen, Connection(Client(tmp_path), "stack", tmp_path)))
+        assert list(curve.training) == ["default", "fast"] and curve.picture.is_file()
+
+
 def test_a_training_is_a_line_and_its_evaluations_points_of_its_colour(tmp_path, figures):
     stored(tmp_path)
     evaluated = [member(config, seed, {450: [3.0], 900: [4.0]}) for config in ("default", "fast") for seed in range(2)]
