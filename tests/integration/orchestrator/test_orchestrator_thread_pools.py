@@ -17,8 +17,7 @@ from dressage.api.v1 import environment_service_pb2 as environments
 from dressage.api.v1 import maintenance_service_pb2 as maintenance
 from dressage.api.v1 import session_pb2 as v1
 from dressage.api.v1 import session_service_pb2 as pb
-from dressage_orchestrator import threads
-from dressage_orchestrator.api import sessions as api
+from dressage_orchestrator import threads, watches
 
 from tests.fakes.specs import reward_session
 from tests.integration.orchestrator.fakes import JUDGE, watch
@@ -72,29 +71,34 @@ async def until_ended(stack: Stack, name: str) -> v1.Session:
 
 
 async def test_watchers_that_are_held_up_delay_nothing_else(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forty watches wait for the database: a session is created, trained and ends, and requests are answered."""
-    release, read = threading.Event(), api._new_events
+    """The readers of forty watches wait for the database: a session is created, trained and ends, and requests are answered."""
+    release, read = threading.Event(), watches._update
+    await stack.start()
+    names = [(await created(stack, name)).name for name in ("first", "second")]
+    for name in names:
+        await watch(stack.sessions, name)
+    reading = 0
 
-    def held(*arguments: Any, **options: Any) -> Any:
+    def hold(*arguments: Any, **options: Any) -> Any:
+        nonlocal reading
+        reading += 1
         release.wait(200)
         return read(*arguments, **options)
 
-    await stack.start()
-    first = await created(stack, "first")
-    await watch(stack.sessions, first.name)
-    monkeypatch.setattr(api, "_new_events", held)
-    watches = [asyncio.create_task(watch(stack.sessions, first.name, seconds=200)) for _ in range(40)]
+    monkeypatch.setattr(watches, "_update", hold)
+    tasks = [asyncio.create_task(watch(stack.sessions, names[index % 2], seconds=200)) for index in range(40)]
     try:
-        watchers = lambda: sum(thread.name.startswith("watchers") for thread in threading.enumerate())  # noqa: E731
-        await until(lambda: watchers() == threads.WATCHERS._max_workers == 2)
-        second = await created(stack, "second")
-        assert (await until_ended(stack, second.name)).state == v1.SESSION_STATE_SUCCEEDED
-        await answers(stack, second.name)
-        assert not any(task.done() for task in watches)
+        # One reader for each session: both threads are held up.
+        await until(lambda: reading == threads.WATCHERS._max_workers == 2)
+        third = await created(stack, "third")
+        assert (await until_ended(stack, third.name)).state == v1.SESSION_STATE_SUCCEEDED
+        await answers(stack, third.name)
+        assert not any(task.done() for task in tasks)
     finally:
         release.set()
-    events = await asyncio.gather(*watches)
-    assert len({len(of_one) for of_one in events}) == 1 and events[0]
+    events = await asyncio.gather(*tasks)
+    for of_one in (events[::2], events[1::2]):
+        assert len({len(batch) for batch in of_one}) == 1 and of_one[0]
 
 
 async def test_a_session_ends_while_no_request_is_answered(stack: Stack, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dressage.api.v1 import session_pb2 as v1
 from dressage.envs.cards import load_card
 from dressage_orchestrator.lifecycle.delivery import deliver
 from dressage_orchestrator.lifecycle.method import Deliverable
@@ -15,13 +16,17 @@ class Context:
     """A session whose steps run at once; it records their names."""
 
     def __init__(self, environment: str) -> None:
-        self.card, self.steps = load_card(environment), []
+        self.session, self.card, self.steps = "s", load_card(environment), []
         self.store = SimpleNamespace(
-            update=lambda *_: None, emit=lambda *_, **__: None, record_video=lambda *_, **__: None
+            get=v1.Session,
+            members=lambda assignment: [],
+            update=lambda *_: None,
+            emit=lambda *_, **__: None,
+            record_video=lambda *_, **__: None,
         )
         self.engine = SimpleNamespace(renderer=SimpleNamespace(render=lambda request: request))
 
-    def step(self, name: str, function: Any) -> Any:
+    def step(self, name: str, function: Any, *, final: bool = False) -> Any:
         self.steps.append(name)
         return function()
 

@@ -177,7 +177,7 @@ def test_bad_messages_are_failures(tmp_path, source, part):
 
     limits = Limits(wall_seconds=60)
     with SandboxProcess.start("sandbox_targets:run_source", limits=limits, scratch=tmp_path) as process:
-        process.channel._max_bytes = 32 << 20  # ours, not the child's: a hostile child keeps to no limit
+        process.channel._max_reply_bytes = 32 << 20  # ours, not the child's: a hostile child keeps to no limit
         process.channel.send({"source": source})
         from dressage.sandbox import ProtocolError
 
