@@ -58,10 +58,8 @@ def _is_locked(path: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # held; or a file system without locks, where the process and the port have to do
         return True
-    except OSError:
-        return False
     else:
         return False
     finally:

@@ -30,6 +30,7 @@ from dressage_orchestrator.lifecycle.workflows import Workflows
 from dressage_orchestrator.settings import Settings
 
 _LEASE = "retention"
+_CLOCK_SECONDS = 3600.0
 _PAGE = 1000
 _BATCH = 100
 _FOLDER = "sessions/"
@@ -118,10 +119,26 @@ class Retention:
 
     def begin(self, executor: str, interval: float) -> bool:
         """Begin a periodic collection, if it is due and no other server collects."""
+        self.record_clock()
         with self._database.begin() as tx:
-            if not evidence.clock_problem(tx, self._policy.gap):
-                evidence.record_clock(tx)
             return executors.begin_turn(tx, _LEASE, executor, seconds=interval)
+
+    def record_clock(self) -> str:
+        """Record the current time, unless the clock is not trusted; return why it is not."""
+        with self._database.begin() as tx:
+            problem = evidence.clock_problem(tx, self._policy.gap)
+            if not problem:
+                evidence.record_clock(tx)
+        return problem
+
+    async def follow_clock(self) -> None:
+        """Record the time each hour, also in servers that collect nothing by themselves, until cancelled."""
+        while True:
+            try:
+                await asyncio.to_thread(self.record_clock)
+            except DressageError as error:
+                self._log.warning("could not record the time", error=error.message)
+            await asyncio.sleep(_CLOCK_SECONDS)
 
     def collect(self, *, validate_only: bool, force: bool = False) -> Iterator[pb.CollectGarbageResponse]:
         """Remove garbage, and yield each part once it is removed.
@@ -148,7 +165,8 @@ class Retention:
             self._deleted_sessions,
             self._history,
             self._events,
-            partial(self._artifacts, force=force),
+            # Who accepts the clock has not seen what is wrong with the artifacts yet.
+            partial(self._artifacts, force=force and not problem),
             self._benchmarks,
             self._request_ids,
             self._remains,

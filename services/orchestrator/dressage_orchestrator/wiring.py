@@ -296,6 +296,8 @@ async def _start_workers(settings: Settings, launcher: Launcher, parts: _Parts, 
     stack.push_async_callback(_cancel, reconciling)
     admitting = asyncio.create_task(_admit(workflows, parts.notifier))
     stack.push_async_callback(_cancel, admitting)
+    clock = asyncio.create_task(parts.retention.follow_clock())
+    stack.push_async_callback(_cancel, clock)
     if settings.retention_seconds and not settings.hold:
         collecting = asyncio.create_task(_collect(settings, parts))
         stack.push_async_callback(_cancel, collecting)

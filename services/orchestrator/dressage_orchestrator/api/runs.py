@@ -26,7 +26,7 @@ from dressage_orchestrator.database.engine import Database, DatabaseLost, ReadTr
 from dressage_orchestrator.database.reports import Fence, Limits
 from dressage_orchestrator.launch.controller import RunController
 from dressage_orchestrator.launch.kubernetes.status import REMEDIES
-from dressage_orchestrator.launch.protocol import Notice
+from dressage_orchestrator.launch.protocol import TRAINER_SILENT, Notice
 from dressage_orchestrator.launch.tokens import RunTokens
 from dressage_orchestrator.notifications import Notifier
 
@@ -122,22 +122,29 @@ class RunServicer:
 
     async def _report_absence(self, hello: work.Hello, since: datetime) -> None:
         """Add a condition to the run if its trainer stays away, for example because its process is stopped."""
-        await asyncio.sleep(ABSENT_SECONDS)
         try:
-            if not await threads.run(threads.TRAINERS, self._is_absent, hello):
+            last = await threads.run(threads.TRAINERS, self._last_report, hello)
+            await asyncio.sleep(ABSENT_SECONDS)
+            if not await threads.run(threads.TRAINERS, self._is_absent, hello, last):
                 return
             message = f"the trainer has not answered this server since {since:%Y-%m-%d %H:%M:%S} UTC"
-            notice = Notice(hello.run, hello.attempt, "TRAINER_SILENT", message, _SILENT_REMEDY)
+            notice = Notice(hello.run, hello.attempt, TRAINER_SILENT, message, _SILENT_REMEDY)
             await self._controller.handle_notice(notice)
         except DressageError as error:
             self._log.warning("could not report a silent trainer", run=hello.run, error=error.message)
 
-    def _is_absent(self, hello: work.Hello) -> bool:
-        """Whether no stream of the run's newest attempt is open here. It may have dialled another server of the database."""
+    def _last_report(self, hello: work.Hello) -> int:
+        with self._database.read() as tx:
+            return reports.last_sequence(tx, hello.run, hello.attempt)
+
+    def _is_absent(self, hello: work.Hello, last: int) -> bool:
+        """Whether the run's newest attempt has no stream here and has sent no report after this one to any server."""
         if self._streams[hello.run, hello.attempt]:
             return False
         with self._database.read() as tx:
             row = runs.find(tx, hello.run)
+            if reports.last_sequence(tx, hello.run, hello.attempt) != last:
+                return False
         return row is not None and row.run.attempt == hello.attempt and row.run.state == v1.RUN_STATE_RUNNING
 
     def _follow(self, waiting: Coroutine[Any, Any, None]) -> None:

@@ -194,6 +194,11 @@ def made_progress(tx: ReadTransaction, run: str, first: int, last: int) -> bool:
     return tx.execute(sa.select(REPORT_SEQUENCES.c.attempt).where(*match).limit(1)).one_or_none() is not None
 
 
+def last_sequence(tx: ReadTransaction, run: str, attempt: int) -> int:
+    """Return the number of the attempt's newest report, by whichever server it came; 0: none."""
+    return int(tx.execute(_LAST_SEQUENCE, {"of_run": run, "of_attempt": attempt}).scalar_one_or_none() or 0)
+
+
 def _next_in_sequence(tx: Transaction, run: str, attempt: int, sequence: int) -> bool:
     """Record a report's number; False if it was accepted before."""
     this = {"of_run": run, "of_attempt": attempt}

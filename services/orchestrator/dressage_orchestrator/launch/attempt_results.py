@@ -14,7 +14,7 @@ from dressage_orchestrator import metrics
 from dressage_orchestrator.database import assignments, events, reports, runs
 from dressage_orchestrator.database.engine import Transaction
 from dressage_orchestrator.database.runs import RunRow
-from dressage_orchestrator.launch.protocol import AttemptResult, ExitKind, Notice
+from dressage_orchestrator.launch.protocol import TRAINER_SILENT, AttemptResult, ExitKind, Notice
 
 _FAILURES = {
     ExitKind.NO_HELLO: ("TRAINER_UNRESPONSIVE", "the trainer did not connect", "see the run's log"),
@@ -113,7 +113,8 @@ def _count(tx: Transaction, row: RunRow, attempt: int, failure: v1.Failure, *, m
         failed = assignments.count_failure(tx, name, failure, limit=max_failures)
         after = "failed" if failed else "is retried"
         message = f"attempt {attempt} failed, {name} {after}: {failure.message}"
-        if not any(entry.attempt == attempt for entry in row.run.conditions):
+        # A silence is not the cause of a failure.
+        if not any(entry.attempt == attempt and entry.type != TRAINER_SILENT for entry in row.run.conditions):
             runs.add_condition(tx, row.run.name, failure.reason, message)
         runs.change(tx, row.run.name, lambda _: {"counted_attempt": attempt})
         _log.warning("attempt failed", run=row.run.name, attempt=attempt, assignment=name, reason=failure.reason)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+TRAINER_SILENT = "TRAINER_SILENT"
+"""Type of the condition of a run whose trainer has not answered for some time."""
+
 
 @dataclass(frozen=True)
 class Launch:

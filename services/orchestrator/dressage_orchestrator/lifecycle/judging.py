@@ -22,6 +22,8 @@ from dressage_orchestrator.models import is_language_model
 ROLE = "judge"
 """Role under which the cost of judge's model calls is counted."""
 
+_LABELS = ("p10", "median", "p90")
+"""Labels of the rollouts of each evaluation."""
 _MAX_VIDEO_ROLLOUTS = 12
 """Maximum number of rollouts that video judges in an iteration; judgments count what is left out."""
 
@@ -177,7 +179,8 @@ def deciding_rollouts(members: Sequence[v1.Member], selection: v1.VideoJudging.V
         best = max(checkpoints, key=lambda entry: aggregate.checkpoint_score(entry) or 0.0, default=None)
         last = aggregate.deciding(member)
         if selection == v1.VIDEO_JUDGING_ALL:
-            chosen += [rollout.artifact for rollout in last.rollouts]
+            # A checkpoint that was compared has a rollout of each episode, and all members get as many videos.
+            chosen += [rollout.artifact for rollout in last.rollouts if rollout.label in _LABELS]
             continue
         for entry in (last, best) if best is not None and best is not last else (last,):
             # One of three: its correction by video is added to the other two (decision 0025).

@@ -56,10 +56,11 @@ export class Server {
       const timer = setTimeout(() => failed(new Error(`no address in time: ${output.slice(-2000)}`)), START_MS)
       child.stdout.on('data', (data) => {
         output += data
-        const found = /console: (\S+)/.exec(output)
+        // The token is printed on terminals only.
+        const found = /console: (http[^\s,]+)/.exec(output)
         if (found !== null) {
           clearTimeout(timer)
-          done(found[1]!)
+          done(`${found[1]!}/#token=${TOKEN}`)
         }
       })
       child.once('exit', () => failed(new Error(`the server ended: ${output.slice(-2000)}`)))

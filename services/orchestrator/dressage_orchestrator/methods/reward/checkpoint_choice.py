@@ -8,15 +8,17 @@ the interval of the mean difference, seed by seed, is above 0. Without a judge t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dressage.api.v1 import session_pb2 as v1
 from dressage.errors import DressageError
 from dressage.statistics import bootstrap_interval, mean
 
 from dressage_orchestrator.lifecycle import aggregate
-from dressage_orchestrator.lifecycle.context import SessionContext
+from dressage_orchestrator.lifecycle.context import HistoryMismatch, SessionContext
+from dressage_orchestrator.lifecycle.outcome import Exhausted
 from dressage_orchestrator.methods.reward.code import Code
-from dressage_orchestrator.methods.reward.judgment import judge_by_code
+from dressage_orchestrator.methods.reward.judgment import judge_by_code, write_judge
 from dressage_orchestrator.methods.reward.training import play_checkpoints
 
 MARGIN = 0.1
@@ -41,17 +43,35 @@ def choose_checkpoints(
         earlier, last = play_checkpoints(
             context, number, training, better, reward_source=reward_source, every_rollout=judged
         )
-        used = judge and _judge_both(context, number, training, (earlier, last), judge)
-    except DressageError as error:  # the last checkpoints are a result without the comparison
-        message = f"earlier checkpoints are not compared with the last ones: {error.message}"[:1000]
-        key = f"not-compared/{training}"
-        context.step(
-            f"warn:checkpoints:{number}:{part}",
-            lambda: context.store.warn("CHECKPOINTS_NOT_COMPARED", message, iteration=number, key=key),
-        )
+    except HistoryMismatch:
+        raise
+    except (DressageError, Exhausted) as error:
+        _warn_not_compared(context, number, training, error.message)
         return judge
+    try:
+        used = judge and _judge_both(context, number, training, (earlier, last), judge)
+    except HistoryMismatch:
+        raise
+    except (DressageError, Exhausted) as error:
+        _warn_not_compared(context, number, training, error.message, judge=judge)
+        # No further repair: one that preceded the failure has the name that the next one would get.
+        return judge and replace(judge, repairs=max(judge.repairs, context.engine.settings.max_repairs))
     context.step(f"select:{number}:{part}", lambda: _select(context, number, training, (earlier, last), judged=judged))
     return used
+
+
+def _warn_not_compared(
+    context: SessionContext, number: int, training: str, cause: str, *, judge: Code | None = None
+) -> None:
+    """Warn that the last checkpoints stay: they are a result without the comparison. A judge is written as the iteration's."""
+    message = f"earlier checkpoints are not compared with the last ones: {cause}"[:1000]
+
+    def warn() -> None:
+        if judge is not None:
+            write_judge(context, number, judge)
+        context.store.warn("CHECKPOINTS_NOT_COMPARED", message, iteration=number, key=f"not-compared/{training}")
+
+    context.step(f"warn:checkpoints:{number}:{training.rpartition('/')[2]}", warn)
 
 
 def _judge_both(context: SessionContext, number: int, training: str, played: tuple[str, str], judge: Code) -> Code:
@@ -99,6 +119,8 @@ def _select(
     outcomes = {}
     for member in context.store.members(played[0]):
         ident = member.name.rpartition("/")[2]
+        if ident not in lasts:
+            continue
         evaluation = aggregate.deciding(member)
         comparison = compare(evaluation, aggregate.deciding(lasts[ident]), judged=judged)
         comparison.selected &= bool(member.policy)

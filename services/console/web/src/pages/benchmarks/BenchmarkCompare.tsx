@@ -1,5 +1,5 @@
 // Two benchmarks side by side: success rates by group with intervals, and their difference. The address keeps the choice.
-import { Anchor, Button, Group, Select, SimpleGrid, Stack, Table, Text, Title } from '@mantine/core'
+import { Anchor, Button, Group, Select, SimpleGrid, Skeleton, Stack, Table, Text, Title } from '@mantine/core'
 import { IconDownload, IconScale } from '@tabler/icons-react'
 import { Link, useNavigate, useSearch } from '@tanstack/react-router'
 
@@ -9,7 +9,7 @@ import type { Difference } from '../../lib/benchmarkCompare'
 import { matchedOf, pairsCsv, pairsOf } from '../../lib/benchmarkCompare'
 import { save } from '../../lib/csv'
 import { short } from '../../lib/format'
-import { useBenchmarks } from './data'
+import { useBenchmark, useBenchmarks } from './data'
 import { Rate } from './Rate'
 
 const idOf = (benchmark: Benchmark) => benchmark.name.split('/')[1]!
@@ -20,6 +20,7 @@ export function BenchmarkCompare() {
   const list = useBenchmarks()
   const all = list.data ?? []
   const [left, right] = [first, second].map((id) => all.find((benchmark) => idOf(benchmark) === id))
+  const [one, other] = [useBenchmark(left?.name ?? ''), useBenchmark(right?.name ?? '')]
   const options = all.map((benchmark) => ({ value: idOf(benchmark), label: [idOf(benchmark), benchmark.template?.methodSpec.case, benchmark.template?.model].filter(Boolean).join(' · ') }))
   const choose = (part: { first?: string; second?: string }) => void navigate({ search: (old) => ({ ...old, ...part }), replace: true })
   return (
@@ -28,8 +29,8 @@ export function BenchmarkCompare() {
         <Title order={1} size="h3">
           Compare benchmarks
         </Title>
-        {left !== undefined && right !== undefined && (
-          <Button variant="default" size="compact-sm" leftSection={<IconDownload size={15} />} onClick={() => save(`${idOf(left)}-${idOf(right)}.csv`, pairsCsv(left, right))}>
+        {one.data !== undefined && other.data !== undefined && (
+          <Button variant="default" size="compact-sm" leftSection={<IconDownload size={15} />} onClick={() => save(`${first}-${second}.csv`, pairsCsv(one.data, other.data))}>
             CSV
           </Button>
         )}
@@ -43,11 +44,17 @@ export function BenchmarkCompare() {
         <Empty icon={<IconScale size={22} />} title="Choose two benchmarks">
           Their success rates are shown side by side, with the difference of the second from the first.
         </Empty>
+      ) : one.data === undefined || other.data === undefined ? (
+        <Loading error={one.error ?? other.error} />
       ) : (
-        <Comparison first={left} second={right} />
+        <Comparison first={one.data} second={other.data} />
       )}
     </Stack>
   )
+}
+
+function Loading({ error }: { error: Error | null }) {
+  return error === null ? <Skeleton h={320} radius="md" /> : <Problem error={error} />
 }
 
 function Comparison({ first, second }: { first: Benchmark; second: Benchmark }) {

@@ -6,21 +6,35 @@ import { everySession } from '../../api/everySession'
 import type { Benchmark } from '../../gen/dressage/v1/benchmark_service_pb'
 import { isDone } from '../../lib/benchmark'
 
-const MOST_BENCHMARKS = 200
+const PAGE_SIZE = 200
+const MOST_BENCHMARKS = 1_000
 const LARGE = 200
 
 export function useBenchmarks() {
   return useQuery({
     queryKey: ['benchmarks'],
-    queryFn: async ({ signal }) => (await benchmarks.listBenchmarks({ pageSize: MOST_BENCHMARKS }, { signal })).benchmarks,
+    queryFn: ({ signal }) => everyBenchmark(signal),
     refetchInterval: 3_000,
   })
 }
 
+async function everyBenchmark(signal: AbortSignal): Promise<Benchmark[]> {
+  const all: Benchmark[] = []
+  let pageToken = ''
+  do {
+    const page = await benchmarks.listBenchmarks({ pageSize: PAGE_SIZE, pageToken }, { signal })
+    all.push(...page.benchmarks)
+    pageToken = page.nextPageToken
+  } while (pageToken !== '' && all.length < MOST_BENCHMARKS)
+  return all
+}
+
+/** A whole benchmark; the list has only its summary. No name: none is read. */
 export function useBenchmark(name: string) {
   return useQuery({
     queryKey: ['benchmark', name],
     queryFn: ({ signal }) => benchmarks.getBenchmark({ name }, { signal }),
+    enabled: name !== '',
     refetchInterval: ({ state: { data } }) => (data === undefined ? 1_000 : isDone(data) ? false : data.cases.length > LARGE ? 5_000 : 1_000),
   })
 }
