@@ -103,7 +103,8 @@ async def test_a_stopped_trainer_is_a_condition_of_its_run(tmp_path: Path, monke
         assert (
             await stack.ended(name)
         ).state == v1.ASSIGNMENT_STATE_SUCCEEDED  # the next attempt: this trainer does not redial
-        assert [len(run.conditions) for run in stack.runs("s")] == [1]
+        (run,) = stack.runs("s")
+        assert [condition.type for condition in run.conditions] == ["TRAINER_SILENT", "TRAINER_FAILED"]
 
 
 async def test_a_lease_takes_assignments_of_all_kinds_one_after_another(tmp_path: Path) -> None:
