@@ -167,7 +167,7 @@ test('filters, deletes and restores by the keyboard', { tag: '@quick' }, async (
   await page.keyboard.press('Space')
   await page.getByRole('button', { name: 'Delete' }).focus()
   await page.keyboard.press('Enter')
-  await expect(page.getByRole('dialog')).toBeVisible()
+  await expect(page.getByRole('dialog').getByRole('button', { name: 'Delete' })).toBeFocused()
   await page.keyboard.press('Enter')
   await expect(page.getByText('1 deleted')).toBeVisible()
   await page.getByRole('button', { name: 'Trash' }).click()
