@@ -83,7 +83,8 @@ def test_it_applies_to_one_judged_config() -> None:
 def test_it_is_refused_where_it_cannot_be(more: dict[str, object]) -> None:
     base = {"intent": "run", "environment": "environments/HalfCheetah-v5"}
     settings: list[dict[str, object]] = [{"early_stop": True}, {"checkpoint": v1.CHECKPOINT_CHOICE_BEST}]
-    for setting in settings[: 1 if "config_variants" in more else 2]:  # of several configs each has a best checkpoint
+    # Of several configs each has a best checkpoint, and a training without a judge has one by its returns.
+    for setting in settings[: 2 if "judge_last_checkpoint_only" in more else 1]:
         full = reward_session(**base, **more, **setting)
         spec.fill(full)
         assert full.reward.evaluations == 4
